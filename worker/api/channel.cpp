@@ -11,7 +11,8 @@
 namespace sluice {
 namespace {
 
-/// The same on both sides, and another for each route and each generation of a job.
+/// The id of a channel's job: the same on both sides, and different for each route and each
+/// generation of the job.
 std::uint32_t job_of(Route route, std::uint32_t job, std::uint64_t generation) {
   static_assert(kMaxRanks <= 256);
   return derived_job(job, generation, std::uint32_t{route.from} << 8 | route.to);
@@ -21,7 +22,7 @@ std::string text_of(Route route) {
   return "from rank " + std::to_string(route.from) + " to rank " + std::to_string(route.to);
 }
 
-/// What the texts of jobs leave open about messages.
+/// Adds to an error what the texts of jobs do not say about messages.
 Error explained(const Error& error, Route route) {
   const auto with = [&](const std::string& what) {
     return Error(error.code(), std::string(error.what()) + "; " + what, error.rank(), error.op());
@@ -73,7 +74,7 @@ void Channel::rejoin(const Parent& parent, Time now) {
   progress_.logger()->debug("{}: messages {} wait on for the other rank", parent.known_as.name(),
                             text_of(route_));
   const worker::Counters before = membership_->counters();
-  membership_.reset();  // what it has reserved is reserved again
+  membership_.reset();  // frees what it has reserved, as it is reserved again
   membership_ = parent.membership.join_pair(pair(parent), now);
   membership_->count_on(before);
   membership_->tell_begun(timeline_.is_on());
@@ -89,7 +90,7 @@ bool Channel::is_joining() const {
 }
 
 void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State> state, Time now) {
-  state->member = this;
+  state->client = this;
   state->op = submitted_ + queue_.size();
   state->recorded = timeline_.called(sends_ ? "send" : "recv", request, state->started,
                                      sends_ ? route_.to : route_.from);
@@ -105,7 +106,7 @@ void Channel::set_timeout(OpNumber op, const worker::OpTimeout& timeout) {
   next_overdue_ = std::min(next_overdue_, timeout.due);
 }
 
-/// The engine, which may be that of the other side, looks after those that were submitted.
+/// The engine, perhaps that of the other side, checks the time-outs of ops that were submitted.
 std::optional<AbortInfo> Channel::find_overdue(Time now) {
   const auto of = [&](OpNumber op, std::uint64_t limit_ms) {
     return AbortInfo{.reason = wire::AbortReason::kMessageTimedOut,
@@ -164,7 +165,8 @@ void Channel::end(const Error& why, Departure departure, Time now) {
   finish_ended();
 }
 
-/// Also what failed a moment ago: that the job failed is why.
+/// Completes what has ended, including ops that failed a moment ago: the failure of the job is
+/// their reason.
 bool Channel::finish_ended() {
   std::vector<worker::Completion> completions = membership_->take_completions();
   for (worker::Completion& completion : completions)

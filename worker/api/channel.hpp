@@ -1,13 +1,13 @@
-// The messages that one rank of a job sends to another: a job of these two, joined the same way, in
-// which a message is a broadcast by rank 0, the sender.
+// The messages that one rank of a job sends to another. A channel is a job of these two ranks,
+// joined as any job is. A message is a broadcast by its rank 0, the sender.
 //
-// It begins with the first call and lives as long as the job that it belongs to. Until the other
-// rank is there, too, calls queue up: whoever comes first waits without bound, and joins again when
-// an aggregator ends the wait. That the other is lost, or the job over, is noticed by the job: its
-// communicator ends the channel then.
+// A channel begins with the first call and lives as long as the job that it belongs to. Until the
+// other rank has joined, calls queue up: the first side waits without a bound, and joins again when
+// an aggregator ends the wait. The job notices when the other rank is lost, or when the job is
+// over; its communicator then ends the channel.
 //
-// A message that is not done within its time-out ends the job, as what the other side has of it is
-// unknown.
+// A message that is not done within its time-out ends the job, as it is unknown how much of it the
+// other side has.
 //
 // Messages are numbered by their order, which is the order of the channel's ops.
 #pragma once
@@ -27,42 +27,42 @@
 
 namespace sluice {
 
-/// From one rank of a job to another.
+/// The direction of messages, by ranks of the job.
 struct Route {
   std::uint16_t from = 0;
   std::uint16_t to = 0;
   friend auto operator<=>(const Route&, const Route&) = default;
 };
 
-/// The side of a channel that one rank has. All calls with the turn held.
-class Channel final : public Member {
+/// One rank's side of a channel. The caller of each function holds the loop's lock.
+class Channel final : public LoopClient {
  public:
-  /// The job that it belongs to, which is active.
+  /// The job that it belongs to. It is active.
   struct Parent {
     Membership& membership;
     const worker::KnownAs& known_as;
     JobTimeline& timeline;
   };
 
-  /// Begins to join. Throws kUnavailable where there are too few packet buffers.
+  /// Begins to join. Throws kUnavailable if there are too few packet buffers.
   Channel(Progress& progress, Route route, const Parent& parent, Time now);
   ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// Starts a message, or fails it if the channel has failed. `request` is a broadcast as this side
-  /// of a job of two has it.
+  /// Starts a message, or fails it if the channel has failed. `request` is a broadcast in a job of
+  /// two ranks, as this side sees it.
   void post(const worker::OpRequest& request, std::shared_ptr<Work::State> state, Time now);
 
-  /// The aggregator did not want to wait for the other side any longer: rejoin() is due.
+  /// Whether the aggregator has ended the wait for the other side: rejoin() is due.
   bool waits_in_vain() const;
   void rejoin(const Parent& parent, Time now);
 
-  /// A message was not done within its time-out: the job is to end with this. Until end() its
-  /// messages stay pending.
+  /// Set when a message was not done within its time-out: the reason with which the job must end.
+  /// Messages stay pending until end().
   const std::optional<AbortInfo>& overdue() const { return overdue_; }
 
-  /// The other side, if messages wait for it, as far as is known.
+  /// The other side, if messages wait for it and that is known.
   std::optional<Rank> straggler() const;
   std::size_t pending_messages() const { return works_.size(); }
   const worker::Counters& counters() const { return membership_->counters(); }
@@ -71,8 +71,8 @@ class Channel final : public Member {
   bool over() const { return membership_->over(); }
   /// Begins to leave. No message may be pending.
   void leave(Time now, Departure departure) { membership_->leave(now, departure); }
-  /// The other side is told, and pending messages fail with `why`, some of them later: once nobody
-  /// can reach their tensors any more.
+  /// Ends the channel and informs the other side. Pending messages fail with `why`, some of them
+  /// later: once nobody can access their tensors any more.
   void end(const Error& why, Departure departure, Time now);
 
  private:
@@ -93,10 +93,10 @@ class Channel final : public Member {
   const Route route_;
   const bool sends_;
   std::unique_ptr<Membership> membership_;
-  std::deque<worker::OpRequest> queue_;  // of messages that wait for the other side
-  Time next_overdue_ = kNever;           // none of them is overdue before
+  std::deque<worker::OpRequest> queue_;  // messages that wait for the other side
+  Time next_overdue_ = kNever;           // when the next of them is overdue, at the earliest
   std::optional<AbortInfo> overdue_;
-  std::optional<Error> ended_;  // why the job ended
+  std::optional<Error> ended_;  // the error with which the job ended
   OpNumber submitted_ = 0;
   JobTimeline& timeline_;
   OpenWorks works_{timeline_};

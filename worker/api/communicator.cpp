@@ -20,9 +20,9 @@
 namespace sluice {
 namespace {
 
-/// How often a join looks whether it is to end, and what there is to tell.
+/// How often a join checks whether it must end, and whether there is something to report.
 constexpr std::chrono::milliseconds kJoinLookPeriod{50};
-/// How often it is looked whether ops wait for ranks.
+/// How often ops are checked for ranks that they wait for.
 constexpr std::chrono::milliseconds kWaitLookPeriod{500};
 
 using wire::Collective;
@@ -45,8 +45,8 @@ RankSet ranks_of(const std::vector<std::uint16_t>& numbers) {
   return ranks;
 }
 
-/// A part of a membership, which the loop serves beside it.
-class PartOfHierarchy final : public Member {
+/// A part of a hierarchical membership. The loop serves it beside the membership itself.
+class PartOfHierarchy final : public LoopClient {
  public:
   PartOfHierarchy(Progress& progress, worker::hierarchy::Membership& of, Membership& part,
                   const std::string& whose)
@@ -57,7 +57,7 @@ class PartOfHierarchy final : public Member {
 
   Membership& membership() override { return part_; }
   bool after_turn(Time now) override { return of_.advance(now); }
-  // It has no works of its own.
+  // Works belong to the whole membership.
   std::vector<std::uint16_t> stragglers(OpNumber) const override { return {}; }
   double progress(OpNumber) const override { return 0; }
   void set_timeout(OpNumber, const worker::OpTimeout&) override {}
@@ -129,8 +129,8 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
                             options.world_size);
 }
 
-/// Drives the loop until `done()` or `deadline`, as Progress::drive(). Says once, after a while,
-/// what it waits for, and throws kAborted where the caller ends the wait.
+/// Drives the loop until `done()` or `deadline`, as Progress::drive() does. Logs once, after a
+/// while, what it waits for. Throws kAborted if the caller ends the wait.
 template <class Done, class Says>
 bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
   const Time began = Progress::now();
@@ -158,7 +158,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
               known_as_.name() + ": the join was interrupted while it waited for " + waits_for());
 }
 
-/// Without aggregators all ranks are on this host.
+/// If no aggregators are configured, all ranks are on this host.
 std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attachment, Time now) {
   if (!attachment.has_ports()) {
     if (options.local_world_size != 0 && options.local_world_size < options.world_size)
@@ -192,7 +192,7 @@ const std::string& Communicator::Impl::host_name() const {
 void Communicator::Impl::join() {
   const Time began = Progress::now();
   hosts_.resize(options.world_size);
-  progress_->with_turn([&](Attachment& attachment, Time now) {
+  progress_->with_lock([&](Attachment& attachment, Time now) {
     if (attachment.has_ports()) std::iota(hosts_.begin(), hosts_.end(), std::uint16_t{0});
     progress_->joins_as(options.rank, now);
     timeline_.instant("join", {}, now);
@@ -208,14 +208,14 @@ void Communicator::Impl::join() {
     await_active();
     if (session_.has_hosts) join_hosts();
   } catch (const Error&) {
-    progress_->with_turn([&](Attachment&, Time) {
+    progress_->with_lock([&](Attachment&, Time) {
       parts_.clear();
       progress_->remove(*this);
       membership_.reset();
     });
     throw;
   }
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - began);
     timeline_.instant(
         "joined", TimelineFacts().add("took_ms", static_cast<std::uint64_t>(took.count())), now);
@@ -223,24 +223,24 @@ void Communicator::Impl::join() {
   tell_builds();
 }
 
-/// Throws what ends the join instead.
+/// Waits until the membership is active. Throws the error that ends the join.
 void Communicator::Impl::await_active() {
   using State = Membership::State;
   State state = State::kJoining;
   const auto joined = [&] {
-    progress_->with_turn([&](Attachment&, Time) { state = membership_->state(); });
+    progress_->with_lock([&](Attachment&, Time) { state = membership_->state(); });
     return state != State::kJoining;
   };
   std::optional<Error> interrupted;
   try {
-    await(joined, kNever, [&] {  // it has bounds of its own
-      return progress_->with_turn([&](Attachment&, Time) { return membership_->waits_for(); });
+    await(joined, kNever, [&] {  // the membership bounds the wait itself
+      return progress_->with_lock([&](Attachment&, Time) { return membership_->waits_for(); });
     });
   } catch (const Error& error) {
     interrupted = error;
   }
   std::optional<Error> failure;
-  progress_->with_turn([&](Attachment& attachment, Time now) {
+  progress_->with_lock([&](Attachment& attachment, Time now) {
     if (interrupted) membership_->abort(*interrupted, std::nullopt, now);
     failure = membership_->failure();
     if (failure) {
@@ -254,7 +254,7 @@ void Communicator::Impl::await_active() {
   if (failure) throw Error(*failure);
 }
 
-/// The ranks tell each other which are on the same host; these sum among themselves from then on.
+/// Ranks exchange the ids of their hosts. Those on the same host sum among themselves from then on.
 void Communicator::Impl::join_hosts() {
   std::uint64_t own = worker::hierarchy::host_id(host_name());
   if (!progress_->options().host_level) own = 0;
@@ -264,7 +264,7 @@ void Communicator::Impl::join_hosts() {
       request(Collective::kAllGather, {&own, hosts.data(), ElementType::kInt64}, MoveOptions{}),
       counts);
   const auto give_up = [&](const Error& why) {
-    progress_->with_turn(
+    progress_->with_lock(
         [&](Attachment&, Time now) { membership_->abort(why, cause_of_abort(), now); });
     told.wait();
   };
@@ -283,7 +283,7 @@ void Communicator::Impl::join_hosts() {
   const worker::hierarchy::Placement placement(hosts);
   for (std::uint16_t rank = 0; rank < options.world_size; ++rank)
     hosts_[rank] = placement.host_of(Rank{rank});
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     std::unique_ptr<AggregatorMembership> whole(
         static_cast<AggregatorMembership*>(membership_.release()));
     auto joined = worker::hierarchy::join({.progress = *progress_,
@@ -300,10 +300,11 @@ void Communicator::Impl::join_hosts() {
   await_active();
 }
 
-/// A daemon of another build may do well; where something does not, that is the first question.
+/// A daemon of another build may work well. If something does not, this is the first thing to
+/// check.
 void Communicator::Impl::tell_builds() {
   std::vector<std::string> others;
-  progress_->with_turn([&](Attachment&, Time) { others = membership_->other_builds(); });
+  progress_->with_lock([&](Attachment&, Time) { others = membership_->other_builds(); });
   for (const std::string& other : others)
     progress_->logger()->warn("{}: {}, this library of {}: use one build", known_as_.name(), other,
                               build_id());
@@ -328,7 +329,7 @@ void Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   worker::check(request, std::string(name(request.collective)), session_);
   worker::begin_copies(request, session_);
   request.timeout = timeout_of(*state);
-  progress_->with_turn([&](Attachment&, Time now) { submit(request, counts, state, now); });
+  progress_->with_lock([&](Attachment&, Time now) { submit(request, counts, state, now); });
 }
 
 SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int32_t key) {
@@ -352,10 +353,10 @@ SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int
 
 namespace {
 
-/// Longer than any memory: what is computed of it does not overflow.
+/// More than fits into any memory, and small enough that computations with it do not overflow.
 constexpr std::uint64_t kMostRowElements = std::uint64_t{1} << 40;
 
-/// In how many parts a row travels, all as long as each other.
+/// The number of equal parts into which a row is cut to travel.
 std::uint64_t parts_of_row(std::uint64_t row_elements, WireType type, const Session& session) {
   std::uint64_t part = std::min<std::uint64_t>(row_elements, most_row_elements(type, session));
   while (row_elements % part != 0) --part;
@@ -383,10 +384,10 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   request.rounding_seed = options.rounding_seed;
   request.timeout = timeout_of(*state);
   worker::KeyedRequest& keyed = request.keyed.emplace();
-  keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
+  keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // also for -0
   keyed.sums = &sparse.received;
   keyed.key_bound = key_bound;
-  worker::check(request, call, session_);  // all but keys and rows
+  worker::check(request, call, session_);  // checks all except keys and rows
   if (tensor.row_elements == 0 || tensor.row_elements > kMostRowElements)
     refuse("row_elements is " + std::to_string(tensor.row_elements) + "; 1..2^40 expected");
   if (tensor.values == nullptr && !tensor.keys.empty()) refuse("the values are null");
@@ -421,7 +422,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
     keyed.keys = sparse.own_keys;
     keyed.key_bound *= parts;
   }
-  progress_->with_turn([&](Attachment&, Time now) { submit(request, {}, state, now); });
+  progress_->with_lock([&](Attachment&, Time now) { submit(request, {}, state, now); });
   return SparseWork(state);
 }
 
@@ -437,7 +438,7 @@ std::string_view name_of(const worker::OpRequest& request, const Work::State& st
 void Communicator::Impl::submit(const worker::OpRequest& request,
                                 std::span<const std::uint64_t> counts,
                                 const std::shared_ptr<Work::State>& state, Time now) {
-  state->member = this;
+  state->client = this;
   state->recorded = timeline_.called(name_of(request, *state), request, state->started);
   state->op = membership_->submit(request, counts, now);
   state->kind = request.collective;
@@ -464,11 +465,11 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();
   request.timeout = timeout_of(*state);
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     if (membership_->state() == Membership::State::kActive)
       channel_of(route, now).post(request, state, now);
     else
-      submit(request, {&count, 1}, state, now);  // the membership says why it cannot be
+      submit(request, {&count, 1}, state, now);  // the membership gives the reason as an error
   });
   return Work(state);
 }
@@ -515,7 +516,7 @@ std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
 }
 
 std::vector<std::uint16_t> Communicator::Impl::stragglers() const {
-  return progress_->with_turn([&](Attachment&, Time) {
+  return progress_->with_lock([&](Attachment&, Time) {
     RankSet awaited = membership_->awaited();
     for (const auto& [route, channel] : channels_)
       if (const auto other = channel->straggler()) awaited.insert(*other);
@@ -539,7 +540,7 @@ std::optional<JobFigures> Communicator::Impl::figures() const {
 }
 
 JobStatistics Communicator::Impl::statistics() const {
-  return progress_->with_turn([&](Attachment&, Time) {
+  return progress_->with_lock([&](Attachment&, Time) {
     JobStatistics all;
     const auto add = [&](const worker::Counters& counters, std::size_t pending) {
       all.ops_completed += counters.ops_completed;
@@ -570,7 +571,7 @@ std::uint32_t Communicator::Impl::block_elements(ElementType type, std::uint16_t
 // --------------------------------------------------------------------------------------- leaving
 std::optional<Error> Communicator::Impl::leave() {
   bool over = false;
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     const bool messages_pending =
         std::any_of(channels_.begin(), channels_.end(),
                     [](const auto& entry) { return entry.second->pending(); });
@@ -587,11 +588,11 @@ std::optional<Error> Communicator::Impl::leave() {
   });
   progress_->drive(
       [&] {
-        if (!over) progress_->with_turn([&](Attachment&, Time) { over = is_over(); });
+        if (!over) progress_->with_lock([&](Attachment&, Time) { over = is_over(); });
         return over;
       },
       kNever);
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     if (!membership_->failure() && !std::exchange(has_left_, true))
       timeline_.instant("left", {}, now);
   });
@@ -601,7 +602,7 @@ std::optional<Error> Communicator::Impl::leave() {
 void Communicator::Impl::abort(std::string_view why) {
   std::string text = known_as_.name() + ": this rank aborted the job";
   if (!why.empty()) text.append(": ").append(why);
-  progress_->with_turn([&](Attachment&, Time now) {
+  progress_->with_lock([&](Attachment&, Time now) {
     membership_->abort(Error(ErrorCode::kAborted, text), cause_of_abort(), now);
     after_turn(now);
   });
@@ -611,7 +612,7 @@ std::optional<AbortInfo> Communicator::Impl::cause_of_abort() const {
   return cause_of(wire::AbortReason::kRankAborted, membership_->rank(), departure());
 }
 
-/// Before any op ends with it: who finds an op failed finds the failure.
+/// Called before any op ends with the failure, so that a caller whose op has failed finds it.
 void Communicator::Impl::publish_failure(Time now) {
   if (!membership_->failure() || has_failed_.load(std::memory_order_relaxed)) return;
   failure_ = membership_->failure();
@@ -619,7 +620,7 @@ void Communicator::Impl::publish_failure(Time now) {
   timeline_.failed("job failed", *failure_, now);
 }
 
-/// Ops that others let wait for long are told once, until something comes again.
+/// Logs once that ops wait for other ranks, until a result comes again.
 void Communicator::Impl::tell_wait(Time now) {
   wait_.look_due = after(now, kWaitLookPeriod);
   const RankSet awaited = membership_->awaited();
@@ -636,7 +637,7 @@ void Communicator::Impl::tell_wait(Time now) {
                             known_as_.text_of(awaited));
 }
 
-/// An aggregator is joined again, and then all have us.
+/// Records when an aggregator is lost, and when all aggregators have this rank as a member again.
 void Communicator::Impl::record_recovery(Time now) {
   const worker::Counters& counters = membership_->counters();
   const bool begins = counters.rejoins != rejoins_recorded_;
@@ -662,7 +663,7 @@ bool Communicator::Impl::is_over() const {
 }
 
 Communicator::Impl::~Impl() {
-  if (progress_->inherited()) {  // the membership is the parent's, and so are the buffers
+  if (progress_->inherited()) {  // the membership and the buffers belong to the parent process
     static_cast<void>(membership_.release());
     static_cast<void>(new auto(std::move(channels_)));
     static_cast<void>(new auto(std::move(parts_)));
@@ -670,7 +671,7 @@ Communicator::Impl::~Impl() {
   }
   if (std::uncaught_exceptions() > exceptions_at_start_) note_exception();
   leave();
-  progress_->with_turn([&](Attachment&, Time) {
+  progress_->with_lock([&](Attachment&, Time) {
     channels_.clear();
     parts_.clear();
     progress_->remove(*this);

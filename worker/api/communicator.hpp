@@ -1,4 +1,4 @@
-// One job's membership behind the public Communicator.
+// A membership in one job, behind the public Communicator.
 #pragma once
 
 #include <atomic>
@@ -21,21 +21,21 @@
 
 namespace sluice {
 
-struct Communicator::Impl final : private Member {
+struct Communicator::Impl final : private LoopClient {
   Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
-  /// Joins this rank's part. The op is done, and the color is not negative.
+  /// Joins this rank's part of a split. The op is done, and the color is not negative.
   Impl(std::shared_ptr<Progress> progress, const Split& split);
   ~Impl() override;
 
-  /// `counts` as worker::lay_out takes them; `root` is 0 where there is none.
+  /// `counts` are as in worker::lay_out; `root` is 0 for a collective without one.
   Work start(worker::OpRequest request, std::span<const std::uint64_t> counts,
              std::int32_t root = 0);
   SparseWork start(const SparseTensor& tensor, std::uint64_t key_bound,
                    const SparseOptions& options);
   SplitWork split(SplitKind kind, std::int32_t color, std::int32_t key);
-  /// A message to or from another rank. `request` is a broadcast's.
+  /// Sends a message to another rank, or receives one. `request` is a broadcast.
   Work post(bool sends, std::int32_t peer, worker::OpRequest request, std::uint64_t count);
-  /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
+  /// Leaves, or aborts if ops are pending, and waits for the end. Returns an error if that failed.
   std::optional<Error> leave();
   void abort(std::string_view why);
   void note_exception() { leaves_by_exception_.store(true, std::memory_order_relaxed); }
@@ -84,7 +84,7 @@ struct Communicator::Impl final : private Member {
   void publish_failure(Time now);
   void record_recovery(Time now);
 
-  /// Of ops, for ranks: it begins when no result has come since.
+  /// A wait of ops for other ranks. It begins when results stop coming.
   struct Wait {
     Time look_due{};
     Time since = kNever;
@@ -96,23 +96,23 @@ struct Communicator::Impl final : private Member {
   const std::shared_ptr<Progress> progress_;
   std::shared_ptr<const Secret> secret_;
 
-  // These are read and written only with the turn held.
+  // These are read and written only by a thread that holds the loop's lock.
   std::unique_ptr<Membership> membership_;
-  std::vector<std::unique_ptr<Member>> parts_;  // of it, where it is one of hosts
+  std::vector<std::unique_ptr<LoopClient>> parts_;  // the parts of a hierarchical membership
   JobTimeline timeline_;
   OpenWorks works_{timeline_};
   std::map<Route, std::unique_ptr<Channel>> channels_;
   std::uint64_t rejoins_recorded_ = 0;
   Wait wait_;
   bool has_left_ = false;
-  bool is_recovering_ = false;  // as far as is recorded
+  bool is_recovering_ = false;  // as it is recorded
 
-  Session session_;                   // const once joined,
-  std::vector<std::uint16_t> hosts_;  // as this is: of each rank
+  Session session_;                   // const once joined
+  std::vector<std::uint16_t> hosts_;  // of each rank, in the same way
   const int exceptions_at_start_ = std::uncaught_exceptions();
   std::atomic<bool> leaves_by_exception_{false};
   std::atomic<bool> has_failed_{false};
-  std::optional<Error> failure_;  // the membership's: written before has_failed_, const afterwards
+  std::optional<Error> failure_;  // of the membership: written before has_failed_, const afterwards
 };
 
 /// The same error with more to say.

@@ -11,20 +11,21 @@ namespace {
 
 std::atomic<bool> context_exists{false};
 
-/// What Context::shared() hands out, counted by those who have it.
+/// The context that Context::shared() returns, and how many have it.
 struct Shared {
   std::mutex mutex;
   std::unique_ptr<Context> context;  // null: nobody has it
-  ContextOptions options;            // with which it was opened
+  ContextOptions options;            // the options with which it was opened
   std::size_t users = 0;
 };
 
 Shared& shared_context() {
-  static Shared* const one = new Shared;  // for good: some let go after static objects are gone
+  // Never freed: some release it after static objects are gone.
+  static Shared* const one = new Shared;
   return *one;
 }
 
-/// Under the lock, so that who asks meanwhile finds it open or can open another.
+/// Holds the lock, so that another caller finds the context open, or can open a new one.
 void let_go(Context*) {
   Shared& one = shared_context();
   const std::lock_guard lock(one.mutex);

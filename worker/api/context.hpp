@@ -1,4 +1,4 @@
-// What a process has once: its ports and memory, and the loop that polls them.
+// What exists once in a process: its ports and memory, and the loop that polls them.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,8 @@ struct Context::Impl {
       metrics = std::make_unique<MetricsServer>(options.metrics_listen, *progress);
   }
   ~Impl() {
-    if (progress->inherited()) static_cast<void>(metrics.release());  // its threads are not here
+    // Its threads do not exist in a forked child.
+    if (progress->inherited()) static_cast<void>(metrics.release());
   }
 
   /// Throws kInvalidArgument while another one lives.
@@ -29,7 +30,7 @@ struct Context::Impl {
 
   const OnePerProcess one_per_process;
   const std::shared_ptr<Progress> progress;
-  std::unique_ptr<MetricsServer> metrics;  // null: not served
+  std::unique_ptr<MetricsServer> metrics;  // null: metrics are not served
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// What a caller's sparse tensor becomes before it is sent.
+// Prepares a caller's sparse tensor for sending.
 #pragma once
 
 #include <sluice/sluice.hpp>
@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-/// Puts the pairs in the order of their keys, and reduces the rows of equal keys, into `own_keys`
-/// and `own_rows`.
+/// Sorts the pairs by key and reduces the rows of equal keys; the result is in `own_keys` and
+/// `own_rows`.
 void combine_equal_keys(const SparseTensor& tensor, Reduction reduction, SparseSums& into);
 
-/// Cuts the rows of `keys` into parts.parts each: `own_keys` becomes the parts' keys.
+/// Cuts each row of `keys` into parts.parts parts: `own_keys` becomes the keys of the parts.
 void cut_rows(std::span<const std::uint64_t> keys, SparseSums& parts);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// A communicator's split into parts: the op by which its ranks tell each other which part each
-// joins, and what each part's job is then.
+// The split of a communicator into parts: the op in which ranks exchange the part that each joins,
+// and the job of each part.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace sluice {
 
-/// One rank's part in the op: elements of an all_gather.
+/// One rank's elements in the op, which is an all_gather.
 struct SplitEntry {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  std::uint64_t nonce = 0;  ///< rank 0's makes the ids of this split's jobs
+  std::uint64_t nonce = 0;  ///< that of rank 0 makes the ids of the jobs of this split
 };
 static_assert(sizeof(SplitEntry) == 16);
 
-/// Tag of the op: who calls something else meanwhile is told so.
+/// The tag of the op, so that a rank that calls something else gets a clear error.
 enum class SplitKind : std::uint64_t {
   kSplit = 0x74696c7073,      // "split"
   kDuplicate = 0x6574616369,  // "icate"
@@ -32,10 +32,11 @@ struct Split {
   JobOptions parent;  ///< without the secret
   worker::KnownAs parent_known_as;
   std::shared_ptr<const Secret> secret;  ///< or null
-  std::vector<SplitEntry> entries;       ///< by rank; before the op is done, only this rank's
+  /// By rank; before the op is done, it has only this rank's.
+  std::vector<SplitEntry> entries;
 
   std::int32_t color() const { return entries[parent.rank].color; }
-  /// Once the op is done, of a color that is not negative: the job that this rank is to join.
+  /// The job that this rank joins. Call it when the op is done, if the color is not negative.
   JobOptions job() const;
   /// "1234 (color 1 of job bert-large (108174750))".
   worker::KnownAs known_as() const;

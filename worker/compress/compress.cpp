@@ -47,7 +47,8 @@ void set_bit(std::span<std::uint64_t> bits, std::uint64_t at) {
   bits[at / 64] |= std::uint64_t{1} << (at % 64);
 }
 
-/// Sets the bits of the k largest scores, of equal ones the first, and no other. None is NaN.
+/// Sets the bits of the k largest scores, and no others. Of equal scores the first ones are chosen.
+/// No score is NaN.
 void choose_largest(const std::vector<double>& scores, std::uint64_t k,
                     std::span<std::uint64_t> bits) {
   std::fill(bits.begin(), bits.end(), 0);
@@ -70,12 +71,12 @@ void choose_largest(const std::vector<double>& scores, std::uint64_t k,
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargest = std::numeric_limits<double>::max();
 
-/// What is not finite is above all else.
+/// A score that is not finite is above all others.
 double score_of(double energy) {
   return energy <= kLargest ? energy : kInfinity;
 }
 
-/// Energies of floats, and so their quotients, are far from the largest double.
+/// Energies of floats, and their quotients, are far below the largest double.
 double ratio_score(double energy, double weight) {
   if (!(energy <= kLargest) || !(weight <= kLargest)) return kInfinity;
   if (energy == 0) return 0;
@@ -88,8 +89,8 @@ std::vector<double> energies_of(const numeric::FeedbackBlocks& blocks) {
   return energies;
 }
 
-/// Vigna's splitmix64: a good generator for few numbers from any seed, written down here because
-/// every rank must get the same ones, whatever its standard library.
+/// Vigna's splitmix64: a good generator for few numbers from any seed. It is written here because
+/// every rank must get the same numbers, whatever its standard library.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -102,7 +103,7 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// 0 .. bound - 1; what is unequal among them is below 2^-32 for bounds below 2^32.
+  /// Returns 0 .. bound - 1. The bias is below 2^-32 for bounds below 2^32.
   std::uint64_t below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((Wide{next()} * bound) >> 64);
@@ -114,7 +115,7 @@ class Random {
 
 // ---------------------------------------------------------------- elements
 
-constexpr std::size_t kChunk = 4096;  ///< elements whose magnitudes stay in the nearest cache
+constexpr std::size_t kChunk = 4096;  ///< elements whose magnitudes stay in the L1 cache
 
 /// Calls `visit` with spans of the sums' magnitudes.
 template <class Visit>
@@ -130,8 +131,8 @@ void for_magnitudes(std::span<const float> gradients, std::span<const float> res
   }
 }
 
-/// The bin in which the one is that has `above` others before it, from the largest down, and how
-/// many of its bin come before it.
+/// The bin that contains the element with `above` larger ones, and how many elements of that bin
+/// come before it.
 struct Place {
   std::uint32_t bin = 0;
   std::uint64_t before = 0;
@@ -142,8 +143,8 @@ Place find(std::span<const std::uint32_t> histogram, std::uint64_t above) {
   return {bin, above};
 }
 
-/// The k largest magnitudes by two passes of a radix selection: the upper 16 bits, then the 15
-/// below them.
+/// Finds the k largest magnitudes by two passes of a radix selection: first the upper 16 bits, then
+/// the 15 below them.
 numeric::ElementLimit select_by_histogram(std::span<const float> gradients,
                                           std::span<const float> residual, std::uint64_t k,
                                           std::vector<std::uint32_t>& histogram) {
@@ -177,10 +178,10 @@ numeric::ElementLimit select_by_partition(std::span<const float> gradients,
   return {*last, k - static_cast<std::uint64_t>(above)};
 }
 
-/// Takes the k largest, never a zero, always what is not finite.
+/// Selects the k largest, never a zero, and always what is not finite.
 numeric::ElementLimit select(std::span<const float> gradients, std::span<const float> residual,
                              std::uint64_t k, std::vector<std::uint32_t>& scratch) {
-  constexpr std::size_t kFewElements = 65536;  // below, clearing a histogram costs more
+  constexpr std::size_t kFewElements = 65536;  // with fewer, clearing a histogram costs more
   constexpr auto kAll = std::numeric_limits<std::uint64_t>::max();
   if (k == 0) return {numeric::kInfinityBits, kAll};
   if (k >= gradients.size()) return {1, kAll};
@@ -192,7 +193,7 @@ numeric::ElementLimit select(std::span<const float> gradients, std::span<const f
   return limit;
 }
 
-/// Appends what is taken of elements first .. first + count - 1.
+/// Appends the selected elements of first .. first + count - 1.
 void take(std::span<const float> gradients, std::span<float> residual, std::uint64_t first,
           std::uint64_t count, numeric::ElementLimit limit, SparseElements& out) {
   std::array<std::uint32_t, kChunk> keys;
@@ -361,7 +362,7 @@ void UnionTarget::measured(std::uint64_t own, std::uint64_t in_union) {
   if (own > in_union || in_union > options_.units)
     refuse("UnionTarget", "a rank has " + std::to_string(own) + " units, the union " +
                               std::to_string(in_union) + " of " + std::to_string(options_.units));
-  if (own == 0 || own == options_.units) return;  // nothing is seen of an overlap
+  if (own == 0 || own == options_.units) return;  // one cannot see an overlap
   const auto units = static_cast<double>(options_.units);
   const double left = std::max(units - static_cast<double>(in_union), 0.5) / units;
   const double seen = std::log(left) / std::log1p(-static_cast<double>(own) / units);

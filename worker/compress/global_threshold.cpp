@@ -11,10 +11,10 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kOctave = std::int64_t{1} << 23;  ///< a factor of two
-constexpr std::int64_t kLeastStep = kOctave / 64;        ///< where all results are equal, too
-constexpr std::size_t kFewResults = 16;                  ///< tell nothing of their distribution
+constexpr std::int64_t kLeastStep = kOctave / 64;        ///< where all results are equal
+constexpr std::size_t kFewResults = 16;                  ///< fewer do not show a distribution
 
-/// One half is added so that there is a logarithm of no sums.
+/// One half is added, so that zero sums have a logarithm, too.
 std::int64_t logarithm(std::uint64_t count) {
   return std::bit_cast<std::uint32_t>(static_cast<float>(count) + 0.5F);
 }
@@ -30,14 +30,14 @@ std::vector<std::uint32_t> magnitudes_of(std::span<const float> results) {
   return magnitudes;
 }
 
-/// The n-th largest, 1 at least; changes their order.
+/// The n-th largest, n at least 1. Changes the order.
 std::uint32_t largest(std::vector<std::uint32_t>& magnitudes, std::uint64_t n) {
   const auto place = magnitudes.begin() + static_cast<std::ptrdiff_t>(n - 1);
   std::nth_element(magnitudes.begin(), place, magnitudes.end(), std::greater<>());
   return *place;
 }
 
-/// How far below `threshold` the k-th largest sum is, if it is in the octave below.
+/// How far below `threshold` the k-th largest sum is, if it is in the next lower octave.
 std::int64_t down_to(std::int64_t threshold, std::uint64_t k, std::uint64_t rejected,
                      std::vector<std::uint32_t>& results) {
   const std::int64_t missing = logarithm(k) - logarithm(results.size());

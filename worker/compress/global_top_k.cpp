@@ -29,7 +29,7 @@ GlobalTopK::~GlobalTopK() {
   if (!work_.valid()) return;
   try {
     work_.wait();
-  } catch (const Error&) {  // whoever has the work is told
+  } catch (const Error&) {  // the owner of the work gets the error
   }
 }
 
@@ -59,7 +59,7 @@ SparseWork GlobalTopK::start(Communicator& job, std::span<const float> gradients
   return work_;
 }
 
-/// What this rank sent becomes residual again, but for these keys.
+/// What this rank sent becomes residual again, except for these keys.
 void GlobalTopK::keep_all_but(std::span<const std::uint64_t> delivered) {
   if (residual_.empty()) return;
   auto next = delivered.begin();

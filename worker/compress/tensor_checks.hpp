@@ -1,4 +1,4 @@
-// What calls check of the tensors that they are given.
+// Checks of the tensors that calls are given.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The worker's settings from environment variables. The tables below are the list of them, from
-// which docs/configuration.md is made. An empty variable counts as unset.
+// The worker's settings from environment variables. The tables below list all of them;
+// docs/configuration.md is made from these. An empty variable counts as unset.
 #include "worker/config/environment.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Row {
   const char* help;
 };
 
-/// It is part of the name of a socket.
+/// The name is part of the name of a socket.
 void check_host_name(std::string_view name, std::string_view text) {
   constexpr std::size_t kMost = 32;
   const auto fits = [](unsigned char c) {
@@ -113,8 +113,8 @@ const std::vector<Row<ContextOptions>>& context_rows() {
   return rows;
 }
 
-// Rank and world size are not here: they may come from the launcher. Nor is the secret: nothing
-// that shows settings may show it.
+// Rank and world size are not in the table, as they may come from the launcher. The secret is not
+// in it, as nothing that shows settings may show it.
 const std::vector<Row<JobOptions>>& job_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
@@ -167,7 +167,7 @@ const std::vector<Row<JobOptions>>& job_rows() {
   return rows;
 }
 
-// What programs may set by name, beside the above.
+// Settings that programs may set by name, in addition.
 const std::vector<Row<JobOptions>>& named_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
@@ -204,7 +204,7 @@ const Row<Target>* find(const std::vector<Row<Target>>& rows, std::string_view n
 template <class Target>
 void assign(const Row<Target>& row, Target& options, std::string_view name,
             const std::string& text) {
-  Target changed = options;  // stays as it is if the text is wrong
+  Target changed = options;  // the target does not change if the text is wrong
   if (row.value.clear) row.value.clear(changed);
   row.value.assign(changed, std::string(name), text);
   options = std::move(changed);
@@ -241,7 +241,7 @@ Target read(const std::vector<Row<Target>>& rows) {
   return options;
 }
 
-// A value is right if it can be read back from how it is shown.
+// A value is valid if reading its text gives the same value.
 template <class Target>
 void check(const std::vector<Row<Target>>& rows, const Target& options) {
   Target scratch;
@@ -261,7 +261,7 @@ void describe(const std::vector<Row<Target>>& rows, std::vector<VariableDescript
                          .help = row.help});
 }
 
-/// With the level that SLUICE_LOG has, if that is one.
+/// Uses the level of SLUICE_LOG, if that is valid.
 void warn_once(const std::vector<std::string>& warnings, std::atomic<bool>& warned) {
   if (warnings.empty() || warned.exchange(true)) return;
   LogLevel level = LogLevel::kInfo;

@@ -1,5 +1,5 @@
-// The settings as text, and the check of options that a program filled in by itself, with the
-// ranges of the environment's.
+// The settings as text, and checks of options that a program has set itself, with the same ranges
+// as for the environment.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ struct Options {
   JobOptions job = {};
 };
 
-/// ContextOptions::set or JobOptions::set, whichever has the name.
+/// Calls ContextOptions::set or JobOptions::set, depending on the name.
 void assign(Options& options, const std::string& name, const std::string& text);
 
-/// One environment variable, for whoever documents them.
+/// One environment variable, for documentation.
 struct VariableDescription {
   std::string name;     ///< "SLUICE_MTU"
   std::string option;   ///< "ContextOptions::mtu"
@@ -31,19 +31,19 @@ struct VariableDescription {
   std::string help;
 };
 
-/// All of them.
+/// All variables.
 std::vector<VariableDescription> described_variables();
 
-/// Throw kInvalidArgument with the setting's variable, value and range.
+/// These throw kInvalidArgument with the setting's variable, value and range.
 void validate(const ContextOptions& options);
 void validate(const JobOptions& options);
 
-/// Throws kInvalidArgument where `wanted` names another setting than the Context that is open has;
-/// the environment's and the defaults do not count as named.
+/// Throws kInvalidArgument if a setting that `wanted` names differs from that of the open Context.
+/// Settings from the environment and defaults do not count as named.
 void check_agreement(const ContextOptions& wanted, const ContextOptions& open);
 
-/// From `secret` or `secret_file`; null where there is neither. Throws kInvalidArgument, without
-/// the secret.
+/// Reads `secret` or `secret_file`; null if there is neither. Throws kInvalidArgument, without the
+/// secret in its text.
 std::shared_ptr<const Secret> secret_of(const JobOptions& options);
 
 }  // namespace sluice

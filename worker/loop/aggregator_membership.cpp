@@ -9,9 +9,9 @@
 namespace sluice {
 namespace {
 
-/// How often it is looked whether an aggregator can be reached.
+/// How often it is checked whether an aggregator can be reached.
 constexpr std::chrono::milliseconds kFindPeriod{1};
-/// Of a pair: the job's own failure bounds the wait.
+/// The deadline of a pair of ranks: the failure of its job ends the wait.
 constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
 
 std::uint16_t streams_of_pair(const Session& session) {
@@ -105,7 +105,7 @@ std::unique_ptr<AggregatorMembership> AggregatorMembership::join_beside(const So
   return joined;
 }
 
-/// Messages go in packets.
+/// Messages between two ranks travel in packets.
 std::unique_ptr<Membership> AggregatorMembership::join_pair(const Pair& pair, Time now) {
   const Rank end{static_cast<std::uint16_t>(rank() == pair.first ? 0 : 1)};
   worker::EngineConfig config =
@@ -123,7 +123,7 @@ std::unique_ptr<Membership> AggregatorMembership::join_pair(const Pair& pair, Ti
 }
 
 // --------------------------------------------------------------------------------------- joining
-/// Every aggregator's link must be up and its address known.
+/// Looks for every aggregator: its link must be up and its address known.
 void AggregatorMembership::find_aggregators(Time now) {
   if (now < next_look_) return;
   next_look_ = after(now, kFindPeriod);
@@ -148,7 +148,7 @@ void AggregatorMembership::join(Time now) {
   engine_->start(now, attachment_.io());
 }
 
-/// Packet buffers for what the session may keep and have under way.
+/// Reserves packet buffers for what the session may keep and have under way.
 void AggregatorMembership::reserve(const std::string& whose) {
   try {
     const Session& session = engine_->session();

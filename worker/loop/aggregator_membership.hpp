@@ -1,5 +1,5 @@
-// A membership in a job whose ranks sum through aggregators: it finds these, and drives the worker
-// engine.
+// A membership in a job whose ranks sum through aggregators. It finds the aggregators and drives
+// the worker engine.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ namespace sluice {
 
 class AggregatorMembership final : public Membership {
  public:
-  /// Begins to join. `options` are validated; `secret` may be null; `host`: see Join. The progress
-  /// loop and its attachment must outlive this object.
+  /// Begins to join. `options` are validated; `secret` may be null; for `host` see Join. The
+  /// progress loop and its attachment must outlive this object.
   AggregatorMembership(Progress& progress, Attachment& attachment, const JobOptions& options,
                        worker::KnownAs known_as, std::shared_ptr<const Secret> secret,
                        std::uint64_t host, Time now);
@@ -35,17 +35,17 @@ class AggregatorMembership final : public Membership {
   const Session& session() const override { return engine_->session(); }
   std::string waits_for() const override;
   std::vector<std::string> other_builds() const override { return engine_->other_builds(); }
-  /// Of some of the job's ranks, by their numbers in it.
+  /// Some of the job's ranks, by their numbers in it.
   struct SomeRanks {
     std::uint32_t job = 0;
     worker::KnownAs alias = {};
     Rank rank = {};
     std::uint16_t ranks = 1;
   };
-  /// Begins to join a job of these with the settings of this one, at the same aggregators. Once
-  /// active.
+  /// Begins to join a job of these ranks, with the settings of this job and at the same
+  /// aggregators. Call it once active.
   std::unique_ptr<AggregatorMembership> join_beside(const SomeRanks& some, Time now) const;
-  /// Throws kUnavailable where there are too few packet buffers.
+  /// Throws kUnavailable if there are too few packet buffers.
   std::unique_ptr<Membership> join_pair(const Pair& pair, Time now) override;
 
   OpNumber submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
@@ -68,7 +68,7 @@ class AggregatorMembership final : public Membership {
   void abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) override;
 
   bool on_time(Time now) override;
-  bool arm(net::RxEvents&) override { return true; }  // the ports tell
+  bool arm(net::RxEvents&) override { return true; }  // the ports give the signal
   void receive(const Endpoint& from, Buffer payload, Time now) override;
   void on_link(std::uint16_t port_id, bool up, Time now) override;
   void excuse_pause(Duration pause, Time now) override;
@@ -101,12 +101,12 @@ class AggregatorMembership final : public Membership {
   const std::shared_ptr<const Secret> secret_;
   const std::uint64_t host_ = 0;
   worker::EngineConfig config_;
-  std::vector<Endpoint> aggregators_;  // as far as they are found
-  Time deadline_;                      // of finding them
+  std::vector<Endpoint> aggregators_;  // those that are found
+  Time deadline_;                      // for finding them
   Time next_look_{};
   bool tells_begun_ = false;
-  std::optional<Error> failure_;  // before there is an engine
-  bool has_left_ = false;         // before there is an engine
+  std::optional<Error> failure_;  // of the time before there is an engine
+  bool has_left_ = false;         // of the time before there is an engine
   std::optional<std::size_t> reserved_;
   std::unique_ptr<worker::Engine> engine_;
 };

@@ -20,17 +20,17 @@
 namespace sluice {
 namespace {
 
-// Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
+// All ranks must choose the same daemon, so each gives the daemons of higher precedence time to
+// answer.
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
-// The memory rule of docs/sizing.md.
+// The rule for memory of docs/sizing.md.
 constexpr std::size_t kDefaultBuffers =
     limits::kFullCommunicators * defaults::kStreams * (defaults::kHistory + 2);
 
 std::optional<unsigned> first_opened_in;  // fork generation
 
-/// DPDK's threads and the privacy of its memory are lost to a child that is forked after the first
-/// Context was opened.
+/// Once a Context was opened, a forked child has no threads of DPDK, and its memory is shared.
 void refuse_in_forked_child() {
   if (first_opened_in.value_or(fork_generation()) != fork_generation())
     throw Error(ErrorCode::kUnavailable,
@@ -38,7 +38,7 @@ void refuse_in_forked_child() {
                 "itself: fork before the first is opened, or start it again (exec, spawn)");
 }
 
-/// DPDK can be started once in a process, so it stays until the process ends.
+/// DPDK can be started only once in a process, so it stays until the process ends.
 void start_eal(const net::EalOptions& options) {
   static std::unique_ptr<net::Eal> eal;
   if (eal) return;
@@ -46,14 +46,14 @@ void start_eal(const net::EalOptions& options) {
   eal = std::make_unique<net::Eal>(options);
 }
 
-/// While it lives, what DPDK complains of goes into our Error and need not be logged as well.
+/// While it lives, DPDK's error lines go into our Error and are not logged as well.
 thread_local bool starting = false;
 struct Starting {
   Starting() { starting = true; }
   ~Starting() { starting = false; }
 };
 
-/// `pci_port`: one that is to be opened; empty: none is.
+/// `pci_port` is the device to open, or empty.
 net::EalOptions eal_options(const ContextOptions& options, const std::string& pci_port,
                             std::size_t memory_mib, const std::shared_ptr<spdlog::logger>& logger) {
   net::EalOptions eal;
@@ -62,7 +62,7 @@ net::EalOptions eal_options(const ContextOptions& options, const std::string& pc
   eal.memory_mib = memory_mib;
   eal.log_level = net::dpdk_level(
       config::parse_choice("log_level", config::kLogLevelChoices, options.log_level));
-  // The machine's other devices are not ours to open.
+  // Other devices of the machine are not ours to open.
   if (!pci_port.empty()) eal.extra_args.push_back("--allow=" + pci_port);
   eal.extra_args.insert(eal.extra_args.end(), options.eal_args.begin(), options.eal_args.end());
   eal.log = [logger](LogLevel level, std::string_view line) {
@@ -114,7 +114,7 @@ std::vector<std::unique_ptr<net::DatagramIo>> Attachment::split_queues(std::uint
   return ios;
 }
 
-/// And makes sure of what DPDK needs to open a PCI device later.
+/// Starts DPDK's memory, and checks what DPDK needs to open a PCI device later.
 void Attachment::start_memory(const ContextOptions& options,
                               const std::shared_ptr<spdlog::logger>& logger) {
   std::string pci_port;
@@ -129,7 +129,7 @@ void Attachment::start_memory(const ContextOptions& options,
   }
 }
 
-/// Decides which ports there will be and which aggregators are behind which.
+/// Decides which ports there will be, and behind which port each aggregator is.
 void Attachment::plan(const ContextOptions& options, std::uint16_t network_queues) {
   for (const std::string& text : options.aggregators) {
     Target target;
@@ -155,7 +155,7 @@ void Attachment::plan(const ContextOptions& options, std::uint16_t network_queue
   payload_bytes_ = payload_bytes_of(smallest_mtu);
 }
 
-/// The link that leads to an address: a new one unless there is one already.
+/// The link that leads to an address; it is added if there is none yet.
 std::size_t Attachment::link_to(const config::AggregatorAddress& address,
                                 const ContextOptions& options, std::uint16_t network_queues) {
   const auto* local = std::get_if<config::VhostDirectory>(&address);
@@ -169,7 +169,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
                                         : local          ? defaults::kVhostMtu
                                                          : defaults::kNetworkMtu);
   if (local) {
-    port.queues = net::lanes_at(directory);  // and again when it is opened
+    port.queues = net::lanes_at(directory);  // read again when it is opened
     port.ipv4 = net::kVhostWorkerIpv4;
     port.prefix = net::kVhostPrefix;
   } else {
@@ -208,7 +208,7 @@ void Attachment::plan_memory(const ContextOptions& options) {
   config::check_machine_has(memory_mib_);
 }
 
-/// By shard: the links of which one will do.
+/// By shard: the links of which one is sufficient.
 std::vector<std::vector<std::size_t>> Attachment::choices() const {
   std::vector<std::vector<std::size_t>> all;
   for (const Target& target : targets_) {
@@ -233,7 +233,8 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
 
 std::optional<Endpoint> Attachment::locate(std::size_t shard, unsigned attempt, Time now) {
   std::vector<Alternative>& alternatives = targets_[shard].alternatives;
-  // Every other attempt may go to where an aggregator has answered, so each claimant has two.
+  // Every second attempt may go to the address where an aggregator has answered, so each claimant
+  // gets two attempts.
   const std::size_t turn = attempt / alternatives.size() / 2;
   return reach(alternatives[attempt % alternatives.size()],
                attempt > 0 ? std::optional(turn) : std::nullopt, now);
@@ -255,7 +256,7 @@ std::optional<Endpoint> Attachment::reach(Alternative& alternative, std::optiona
                   .off_machine = port->view(0).off_machine};
 }
 
-/// Only the gateway is asked by ARP for what is beyond it.
+/// Addresses beyond the gateway are not asked for by ARP, only the gateway is.
 std::string Attachment::why_unreachable(std::size_t shard) const {
   if (!own_address_ || own_address_->gateway == 0) return "";
   for (const Alternative& alternative : targets_[shard].alternatives) {
@@ -286,7 +287,7 @@ std::string Attachment::rival_claims() const {
   return text;
 }
 
-/// Another machine may have taken an address over. But others may also say that it is theirs.
+/// Another machine may have taken over an address, or may only claim it.
 void Attachment::note(const net::MacAddress& mac, Alternative& alternative, Time now) const {
   const auto former = std::exchange(alternative.mac, mac);
   if (!former || former == mac || now < alternative.may_say) return;
@@ -297,14 +298,14 @@ void Attachment::note(const net::MacAddress& mac, Alternative& alternative, Time
       net::format_ipv4(alternative.ipv4), net::format_mac(mac), net::format_mac(*former));
 }
 
-/// Nothing while that link is down.
+/// Nothing while the link is down.
 std::optional<std::size_t> Attachment::link_of(std::uint16_t port_id) const {
   for (std::size_t i = 0; i < planned_.size(); ++i)
     if (const net::Port* port = links_->carrier(i); port && port->id() == port_id) return i;
   return std::nullopt;
 }
 
-/// As planned, or of a link that is open as it is.
+/// As planned, or, for an open link, as it is.
 std::size_t Attachment::ring_buffers() const {
   std::size_t buffers = 0;
   for (std::size_t i = 0; i < planned_.size(); ++i) {

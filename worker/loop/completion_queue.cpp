@@ -16,13 +16,13 @@
 namespace sluice {
 namespace {
 
-/// How often a thread that leaves the loop to another looks whether that one still drives it.
+/// How often a thread checks whether the thread to which it left the loop still drives it.
 constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
 
 void CompletionQueue::Impl::push(std::span<Told> told, std::atomic<bool>& done) {
-  // In one order, as others may end ops that are in the same queues.
+  // Sorted, so that threads that end ops lock the queues in the same order.
   std::ranges::sort(told, std::less<>{}, [](const Told& one) { return one.queue.get(); });
   std::vector<std::unique_lock<std::mutex>> locks;
   locks.reserve(told.size());
@@ -75,9 +75,10 @@ void CompletionQueue::Impl::refuse_if_inherited() const {
 }
 
 CompletionQueue::CompletionQueue() : impl_(std::make_shared<Impl>()) {}
-/// Works that have not ended keep the rest.
+/// The states of works that have not ended keep the rest alive.
 CompletionQueue::~CompletionQueue() {
-  if (impl_->generation != fork_generation()) return;  // there the mutex may be held for ever
+  // In a forked child the mutex may stay locked for ever.
+  if (impl_->generation != fork_generation()) return;
   memory::Descriptor closed;
   const std::lock_guard lock(impl_->mutex);
   std::swap(closed, impl_->event);
@@ -136,7 +137,7 @@ std::optional<std::uint64_t> CompletionQueue::next(std::chrono::nanoseconds boun
 }
 
 void CompletionQueue::interrupt() {
-  if (impl_->generation != fork_generation()) return;  // its descriptor is the parent's, too
+  if (impl_->generation != fork_generation()) return;  // the descriptor belongs to the parent, too
   const std::lock_guard lock(impl_->mutex);
   impl_->interrupted = true;
   impl_->set_due(true);

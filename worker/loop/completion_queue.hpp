@@ -1,5 +1,5 @@
-// What lies behind a CompletionQueue. The works' states refer to it, so it lives until the last of
-// them has ended.
+// The implementation of CompletionQueue. The states of works refer to it, so it lives until the
+// last of them has ended.
 #pragma once
 
 #include <atomic>
@@ -21,21 +21,22 @@ namespace sluice {
 class Progress;
 
 struct CompletionQueue::Impl {
-  /// A queue that is to be told of an op's end.
+  /// A queue that is informed when an op ends.
   struct Told {
     std::shared_ptr<Impl> queue;
     std::uint64_t tag = 0;
   };
-  /// An op has ended: its tag is in each queue, which are different ones, for whoever finds it
-  /// done, and it is done for whoever gets a tag. Called by whoever holds the turn: it must not
-  /// wait.
+  /// An op has ended. Puts its tag into each of these queues, which are different. A caller that
+  /// sees the op as done finds the tags, and a caller that gets a tag sees the op as done. The
+  /// caller holds the loop's lock, so this must not wait.
   static void push(std::span<Told> told, std::atomic<bool>& done);
 
-  /// An op is about to be added, whose context's loop is to be driven; it was not.
+  /// Announces that an op of a context, whose loop next() must drive, is about to be added; and
+  /// withdraws the announcement.
   void expect(std::weak_ptr<Progress> loop);
   void expect_no_more();
 
-  /// With the mutex held: whether next() has something to return, as the event tells outside.
+  /// Sets whether next() has something to return, in the event, too. The caller holds the mutex.
   void set_due(bool is);
   int descriptor();
 
@@ -46,12 +47,12 @@ struct CompletionQueue::Impl {
   const unsigned generation = fork_generation();
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::uint64_t> ended;  // the tags of works that ended, first first
-  std::size_t pending = 0;          // works that have not
+  std::deque<std::uint64_t> ended;  // the tags of works that have ended, oldest first
+  std::size_t pending = 0;          // works that have not ended
   bool interrupted = false;
   std::weak_ptr<Progress> progress;  // of the newest work
   std::atomic<bool> due{false};
-  memory::Descriptor event;  // an eventfd, once somebody has asked for it
+  memory::Descriptor event;  // an eventfd; it is made when somebody first asks for it
 };
 
 }  // namespace sluice

@@ -16,15 +16,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLookPeriod = 1ms;         // at links, by the polling thread
-constexpr auto kOpenPeriod = 100ms;       // at directories, by the background
-constexpr auto kRetryPeriod = 5s;         // of a daemon that did not take our port
-constexpr Duration kBackgroundWait = 1s;  // for a daemon to take a port: also bounds our own end
-constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon may plug it again
-constexpr auto kLastWords = 200ms;        // to be read by a daemon that may have no core
-constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
+constexpr auto kLookPeriod = 1ms;    // how often the polling thread looks at links
+constexpr auto kOpenPeriod = 100ms;  // how often the background thread looks at directories
+constexpr auto kRetryPeriod = 5s;    // after a daemon that did not accept our port
+// How long a daemon may take to accept a port; also bounds our own end.
+constexpr Duration kBackgroundWait = 1s;
+// How long a link is down before it is logged: a daemon may come back at once.
+constexpr auto kWorthSaying = 100ms;
+constexpr auto kFinalReadTime = 200ms;  // for a daemon that may have no core, to read what we sent
+// How often directories are looked at while the caller waits.
+constexpr auto kFirstPeriod = 10ms;
 
-/// Not also where it cannot be told.
+/// False also if it cannot be found out.
 bool is_directory(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_directory(path, error);
@@ -49,13 +52,13 @@ Links::~Links() {
   }
   ended_changed_.notify_one();
   if (background_.joinable()) background_.join();
-  set_groups({}, net::now());  // or switches would forward to us for minutes
+  set_groups({}, net::now());  // otherwise switches would forward to us for minutes
   io_.flush();
   for (const Link& link : links_) {
     if (!link.port) continue;
     const std::uint16_t id = link.port->id();
     if (!link.plan.directory.empty() && link.port->link_up())
-      io_.await_reading(id, net::kVhostAggregatorIpv4, kLastWords);
+      io_.await_reading(id, net::kVhostAggregatorIpv4, kFinalReadTime);
     io_.remove_port(id);
   }
 }
@@ -76,7 +79,7 @@ void Links::open(const std::vector<std::vector<std::size_t>>& choices, Duration 
   background_ = thread_without_signals([this] { open_in_background(); });
 }
 
-/// A daemon says how many queues it takes before it takes a port.
+/// A daemon publishes how many queues it takes before it accepts a port.
 void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
   for (;; std::this_thread::sleep_for(kFirstPeriod)) {
     bool hope = false;
@@ -97,7 +100,7 @@ bool Links::may_open(const Link& link) {
   return link.plan.directory.empty() || net::is_served_directory(link.plan.directory);
 }
 
-/// Null if the daemon does not take the port, or just died; why is kept.
+/// Returns null if the daemon does not accept the port, or has just died; the reason is kept.
 std::unique_ptr<net::Port> Links::try_to_open(Link& link, Duration peer_timeout) {
   net::PortOptions options = link.plan.port;
   const std::string& directory = link.plan.directory;
@@ -190,7 +193,8 @@ void Links::look(Time now, const Changed& changed) {
   }
 }
 
-/// At one level both, so that whoever reads that it is down also reads that it is up again.
+/// Both go to the same log level, so that a reader who sees that the link is down also sees that it
+/// is up again.
 void Links::say(Link& link, Time now) {
   if (!link.up && now < after(link.changed, kWorthSaying)) return;
   link.said_down = !link.up;
@@ -219,7 +223,7 @@ void Links::set_groups(std::span<const std::uint32_t> groups, Time now) {
   groups_.assign(groups.begin(), groups.end());
   for (Link& link : links_)
     if (link.port) receive_groups(link);
-  io_.set_groups(groups_, now);  // what is joined should be received
+  io_.set_groups(groups_, now);  // frames to joined groups must be received
 }
 
 void Links::receive_groups(Link& link) {

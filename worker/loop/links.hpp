@@ -1,9 +1,10 @@
-// The ports of one Attachment, one per vhost directory and one for the network. A standby's daemon
-// may come later than we do: its port is opened in the background when it is there. A link whose
-// daemon has died comes back by itself when the next one serves the same directory.
+// The ports of one Attachment: one per vhost directory, and one for the network. A standby's daemon
+// may start later than we do; its port is opened in the background when the daemon is there. A link
+// whose daemon has died comes back by itself when the next daemon serves the same directory.
 //
-// DPDK takes a new vhost peer on its interrupt thread, which touches nothing that a polling thread
-// does: the rings are split rings in our own memory, and the new daemon goes on where they stand.
+// DPDK accepts a new vhost peer on its interrupt thread, which touches nothing that a polling
+// thread uses: the rings are split rings in our own memory, and the new daemon continues where they
+// stand.
 #pragma once
 
 #include <atomic>
@@ -27,9 +28,9 @@
 
 namespace sluice {
 
-/// A port to be. That of a vhost directory gets its device string when it is opened.
+/// A port that is to be opened. For a vhost directory, the device string is set at that time.
 struct LinkPlan {
-  std::string directory;  // empty: a network's
+  std::string directory;  // empty: a network port
   net::PortOptions port;
 };
 
@@ -41,45 +42,45 @@ class Links {
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  /// Returns when at least one of each choice of links is open, and leaves the others to the
-  /// background. Throws kUnavailable after `timeout`, or at once when there is nothing to wait for.
+  /// Opens at least one link of each choice, then returns, and leaves the others to the background.
+  /// Throws kUnavailable after `timeout`, or at once if there is nothing to wait for.
   void open(const std::vector<std::vector<std::size_t>>& choices, Duration timeout);
 
   /// A link went down or came up again.
   using Changed = std::function<void(std::uint16_t port_id, bool up)>;
 
-  /// Every turn of the polling thread: takes over what was opened meanwhile, and sees to it that
-  /// nothing is queued for links that are down.
+  /// To be called in every turn of the polling thread: takes over ports that were opened meanwhile,
+  /// and prevents that packets are queued for links that are down.
   void watch(Time now, const Changed& changed) {
     if (now >= next_look_) look(now, changed);
   }
 
-  /// From now on exactly these multicast groups are received from the network: at most
-  /// net::kMaxGroups, in host byte order, none of 224.0.0.0/24. For the polling thread, not from a
-  /// handler; cheap when nothing changed.
+  /// Sets the multicast groups that are received from the network: at most net::kMaxGroups, in host
+  /// byte order, none of 224.0.0.0/24. For the polling thread, but not for a handler. It is cheap
+  /// if nothing has changed.
   void set_groups(std::span<const std::uint32_t> groups, Time now);
 
-  /// Of a link's port: as planned, until it is open.
+  /// The queues of a link's port: as planned, until it is open.
   std::uint16_t queues(std::size_t link) const {
     return links_[link].port ? links_[link].port->queues() : links_[link].plan.port.queues;
   }
 
-  /// The port of a link, for the polling thread; null while it cannot carry.
+  /// The port of a link, for the polling thread; null while it cannot carry packets.
   const net::Port* carrier(std::size_t link) const;
 
  private:
   struct Link {
     LinkPlan plan;
-    // The opening thread's: the caller's of open(), later the background.
+    // For the thread that opens: the caller of open(), later the background thread.
     bool opened = false;
     Time next_try{};
-    std::string failure;  // of the last try
-    // The polling thread's.
+    std::string failure;  // of the last attempt
+    // For the polling thread.
     std::unique_ptr<net::Port> port;
     bool up = true;
     Time changed{};                                    // when it went up or down
-    bool said_down = false;                            // in the log
-    std::optional<net::GroupFilter::Means> groups_by;  // as the log has it
+    bool said_down = false;                            // as was logged
+    std::optional<net::GroupFilter::Means> groups_by;  // as was logged
   };
   struct Fresh {
     Link* link;
@@ -110,7 +111,7 @@ class Links {
   std::mutex mutex_;
   std::condition_variable ended_changed_;
   bool ended_ = false;        // guarded by mutex_
-  std::vector<Fresh> fresh_;  // opened by the background; guarded by mutex_
+  std::vector<Fresh> fresh_;  // opened in the background; guarded by mutex_
   std::atomic<bool> any_fresh_{false};
   std::thread background_;
 };

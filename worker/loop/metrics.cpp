@@ -25,7 +25,7 @@ constexpr Duration kOldest = std::chrono::milliseconds(200);
 class Text {
  public:
   explicit Text(const ProcessFigures& figures) : figures_(figures) {
-    all_.reserve(64);  // families stay where they are while they are filled
+    all_.reserve(64);  // references to families stay valid while they are filled
     family(Type::Gauge, "build_info", "1, labelled with the version and the build.")
         .add({"version", version(), "build", build_id()}, 1.0);
     of_process();
@@ -118,7 +118,7 @@ class Text {
            [](const JobFigures& job) { return job.ops.bytes_saved; });
   }
 
-  /// Calls f(job, rank, kind, of_kind, completed) for the kinds of ops that there were.
+  /// Calls f(job, rank, kind, of_kind, completed) for all kinds of ops that have occurred.
   template <class F>
   void for_each_kind(F&& f) const {
     for (const JobFigures& job : figures_.jobs)

@@ -1,4 +1,4 @@
-// A process's metrics for Prometheus, served on request by threads of their own.
+// A process's metrics for Prometheus. Threads of their own serve them on request.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,14 @@ class Server;
 }
 class Progress;
 
-/// In Prometheus's text format. Labels are job_id, rank, kind, result and shard.
+/// The figures in Prometheus's text format. Labels are job_id, rank, kind, result and shard.
 std::string to_prometheus(const ProcessFigures& figures);
 
-/// Takes a turn of the loop for the moment in which counters are copied, and five times a second at
-/// most, however many clients ask.
+/// It holds the loop's lock only while it copies counters, at most five times a second, however
+/// many clients ask.
 class MetricsServer {
  public:
-  /// `listen` as the setting has it. Throws kUnavailable, naming the setting, where it cannot
+  /// `listen` has the form of the setting. Throws kUnavailable, naming the setting, if it cannot
   /// listen. `progress` must outlive it.
   MetricsServer(const std::string& listen, Progress& progress);
   ~MetricsServer();
@@ -34,10 +34,11 @@ class MetricsServer {
 
   Progress& progress_;
   std::mutex mutex_;
-  std::string latest_;      // guarded by it
-  Time taken_at_ = kNever;  // likewise
+  std::string latest_;      // guarded by mutex_
+  Time taken_at_ = kNever;  // guarded by mutex_
   std::unique_ptr<http::Server> server_;
-  std::optional<ClosedInChildren> in_children_;  // its socket, whose port would outlive us
+  // The socket, whose port would otherwise outlive us.
+  std::optional<ClosedInChildren> in_children_;
 };
 
 }  // namespace sluice

@@ -18,27 +18,28 @@ namespace sluice {
 
 namespace {
 
-/// How often the progress thread looks in while others drive the loop.
+/// How often the progress thread takes a turn while other threads drive the loop.
 constexpr std::chrono::milliseconds kLookInPeriod{20};
 
-/// Turns without work before a thread sleeps: enough for a small op's answer to come meanwhile, so
-/// few that waiting ranks do not take the core that the aggregator needs.
+/// How many turns without work a thread makes, yielding after each, before it sleeps. In that time
+/// the answer to a small op can come. More of them would keep the core from the aggregator.
 constexpr std::uint32_t kYields = 100;
 
-/// And before it yields: it may keep from its core the very rank that it waits for. (8 bytes among
-/// 4 ranks on 2 cores took 26 us with 16, and take 18; with a core each, as long.)
+/// How many it makes before it yields. The rank that it waits for may need this core. (8 bytes
+/// among 4 ranks on 2 cores took 26 us with 16, and 18 us with 1; with a core for each rank there
+/// is no difference.)
 constexpr std::uint32_t kSpins = 1;
 
-/// Who awaits results of more bytes than these moves much data. Where ports tell of frames it
-/// sleeps at once: others need the core more than results need to be looked for. They do so earlier
-/// where many ranks share a machine.
+/// A rank that waits for more bytes of results than this moves much data. If ports signal frames,
+/// it sleeps at once, as others need the core more than it needs to poll. The limit is lower if
+/// many ranks share a machine.
 std::size_t few_bytes(std::size_t ranks) {
   static const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   return (ranks > 2 * cores ? std::size_t{32} : std::size_t{128}) << 10;
 }
 
-/// Bursts of frames that a turn takes at most before it looks at timers: what waits there already
-/// is not lost.
+/// How many bursts of frames a turn takes before it looks at timers. What waits in the ports
+/// meanwhile is not lost.
 constexpr std::size_t kMostBursts = 32;
 
 std::shared_ptr<spdlog::logger> make_logger(const ContextOptions& options) {
@@ -47,11 +48,11 @@ std::shared_ptr<spdlog::logger> make_logger(const ContextOptions& options) {
        .level = config::parse_choice("log_level", config::kLogLevelChoices, options.log_level)});
 }
 
-/// As far as the environment tells: it may be set for others.
+/// The rank by the environment, which may have been set for another process.
 std::optional<std::uint16_t> launched_rank() {
   try {
     if (const auto place = config::find_placement(config::process_environment)) return place->rank;
-  } catch (const Error&) {  // joining a job by the environment says what is wrong with it
+  } catch (const Error&) {  // an error in the environment is reported when a job is joined by it
   }
   return std::nullopt;
 }
@@ -81,7 +82,7 @@ Progress::Progress(const ContextOptions& options)
 }
 
 Progress::~Progress() {
-  if (inherited()) {  // the ports are the parent's, and the thread is not here
+  if (inherited()) {  // the ports belong to the parent, and the thread does not exist here
     static_cast<void>(attachment_.release());
     static_cast<void>(timeline_.release());
     static_cast<void>(new std::thread(std::move(thread_)));
@@ -99,12 +100,12 @@ Progress::~Progress() {
 
 void Progress::start_timeline(const std::string& file) {
   std::optional<std::uint16_t> rank = launched_rank();
-  with_turn([&](Attachment&, Time) {
+  with_lock([&](Attachment&, Time) {
     timeline_->check_start(file);
     if (!rank) rank = first_rank_;
   });
   auto opened = rank ? timeline_->open(file, *rank) : nullptr;
-  with_turn([&](Attachment&, Time now) {
+  with_lock([&](Attachment&, Time now) {
     timeline_->start(file, rank, std::move(opened), now);
     tell_begun();
   });
@@ -113,13 +114,13 @@ void Progress::start_timeline(const std::string& file) {
 void Progress::stop_timeline() {
   bool is_started = false;
   Timeline::Stopped stopped;
-  with_turn([&](Attachment&, Time now) {
+  with_lock([&](Attachment&, Time now) {
     is_started = timeline_->is_started();
     stopped = timeline_->stop(now);
     tell_begun();
   });
   if (!is_started) throw Error(ErrorCode::kInvalidArgument, "there is no timeline to stop");
-  if (stopped.file) stopped.file->close(stopped.last);  // without the turn: disks may be slow
+  if (stopped.file) stopped.file->close(stopped.last);  // without the lock, as disks may be slow
 }
 
 void Progress::joins_as(std::uint16_t rank, Time now) {
@@ -129,7 +130,7 @@ void Progress::joins_as(std::uint16_t rank, Time now) {
 }
 
 void Progress::tell_begun() {
-  for (Member* member : members_) member->membership().tell_begun(timeline_->is_on());
+  for (LoopClient* client : clients_) client->membership().tell_begun(timeline_->is_on());
 }
 
 void Progress::refuse_if_inherited() const {
@@ -139,21 +140,21 @@ void Progress::refuse_if_inherited() const {
                 "it: open it after forking");
 }
 
-void Progress::add(Member& member, const std::string& whose) {
-  const std::uint32_t job = member.membership().job();
-  for (Member* other : members_)
+void Progress::add(LoopClient& client, const std::string& whose) {
+  const std::uint32_t job = client.membership().job();
+  for (LoopClient* other : clients_)
     if (other->membership().job() == job && !other->membership().over())
       throw Error(ErrorCode::kInvalidArgument,
                   whose + " is joined already by this context: one communicator per job id, " +
                       std::to_string(job));
-  members_.push_back(&member);
-  member.membership().tell_begun(timeline_->is_on());
+  clients_.push_back(&client);
+  client.membership().tell_begun(timeline_->is_on());
 }
 
-/// Says at debug level what it counted.
-void Progress::remove(Member& member) {
+/// Logs at level debug what the client has counted.
+void Progress::remove(LoopClient& client) {
   if (logger_->should_log(spdlog::level::debug)) {
-    const worker::Counters& counters = member.membership().counters();
+    const worker::Counters& counters = client.membership().counters();
     std::string text;
     const auto append = [&](std::string_view name, std::uint64_t value) {
       if (value != 0) text += " " + std::string(name) + " " + std::to_string(value);
@@ -162,17 +163,17 @@ void Progress::remove(Member& member) {
     for (std::size_t i = 1; i < kDropReasonCount; ++i)
       append(name(static_cast<DropReason>(i)), counters.drops[static_cast<DropReason>(i)]);
     append("unclaimed by any job", unclaimed_);
-    logger_->debug("job {}:{}", member.membership().job(), text);
+    logger_->debug("job {}:{}", client.membership().job(), text);
   }
-  std::erase(members_, &member);
+  std::erase(clients_, &client);
 }
 
 ProcessFigures Progress::figures() {
-  return with_turn([&](Attachment& attachment, Time) {
+  return with_lock([&](Attachment& attachment, Time) {
     ProcessFigures all;
     if (attachment.has_ports()) all.io = attachment.io().counters();
-    for (const Member* member : members_)
-      if (auto one = member->figures()) all.jobs.push_back(*std::move(one));
+    for (const LoopClient* client : clients_)
+      if (auto one = client->figures()) all.jobs.push_back(*std::move(one));
     return all;
   });
 }
@@ -203,7 +204,7 @@ void Progress::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     if (waiters_.load(std::memory_order_relaxed) != 0) {
       sleep_while_others_drive();
-      if (const std::unique_lock lock(turn_, std::try_to_lock); lock) turn();
+      if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) turn();
       continue;
     }
     if (claims_.load(std::memory_order_relaxed) != 0) {
@@ -212,7 +213,7 @@ void Progress::run() {
     }
     std::size_t work = 0;
     {
-      const std::lock_guard lock(turn_);
+      const std::lock_guard lock(mutex_);
       work = turn();
     }
     idle.set_yields(yields());
@@ -224,7 +225,7 @@ void Progress::sleep_while_others_drive() {
   const Time end = after(now(), kLookInPeriod);
   while (waiters_.load(std::memory_order_relaxed) != 0 && now() < end &&
          !stop_.load(std::memory_order_relaxed))
-    std::this_thread::sleep_for(kEventWait);  // the last of them tells nobody that it goes
+    std::this_thread::sleep_for(kEventWait);  // the last of them gives no signal when it stops
 }
 
 Idle Progress::waiting_idle() const {
@@ -235,37 +236,37 @@ std::uint32_t Progress::yields() const {
   return awaits_much_.load(std::memory_order_relaxed) ? 0 : kYields;
 }
 
-/// Has ports tell of frames, and mates of news, if all can: `events` is empty otherwise. Where more
-/// threads drive the loop, another may do our work, which no frame tells; nor may it miss what it
-/// was told. False: there was work just now.
+/// Asks ports to signal frames and other ranks to wake this process, if all can do so; otherwise
+/// `events` is empty. If more threads drive the loop, another one may do our work, which no frame
+/// signals. Returns false if there was work just now.
 bool Progress::prepare_to_sleep(int drivers, net::RxEvents& events) {
-  const std::unique_lock lock(turn_, std::try_to_lock);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || waiters_.load(std::memory_order_relaxed) > drivers) return true;
   bool tells = attachment_->arm(events);
-  for (Member* member : members_) tells = tells && member->membership().arm(events);
+  for (LoopClient* client : clients_) tells = tells && client->membership().arm(events);
   if (!tells)
     events.clear();
   else if (turn() != 0)
     return false;
-  if (attachment_->has_backlog()) events.clear();  // of room nobody tells
+  if (attachment_->has_backlog()) events.clear();  // nothing signals that there is room again
   return true;
 }
 
-/// One turn of the loop: what came in, what is due, what is done, what goes out.
+/// One turn of the loop: receives packets, does what is due, completes ops, and sends.
 std::size_t Progress::turn() {
   Time now = net::now();
   const Duration pause = now - std::exchange(last_turn_, now);
-  for (Member* member : members_) member->membership().excuse_pause(pause, now);
+  for (LoopClient* client : clients_) client->membership().excuse_pause(pause, now);
   std::size_t work = attachment_->has_ports() ? receive(now) : 0;
   bool awaits_much = false;
   bool awaits_device = false;
-  for (Member* member : members_) {
-    Membership& membership = member->membership();
+  for (LoopClient* client : clients_) {
+    Membership& membership = client->membership();
     const std::size_t awaited = membership.awaited_bytes();
     awaits_much |= awaited > few_bytes(membership.ranks());
     if (membership.on_time(now)) ++work;
     awaits_device |= membership.awaits_arrivals();
-    if (member->after_turn(now)) ++work;
+    if (client->after_turn(now)) ++work;
   }
   awaits_device_.store(awaits_device, std::memory_order_relaxed);
   awaits_much_.store(awaits_much && attachment_->tells(), std::memory_order_relaxed);
@@ -273,17 +274,17 @@ std::size_t Progress::turn() {
   return work;
 }
 
-/// What came to the ports: `now` is the time afterwards.
+/// Receives from the ports; `now` is set to the time afterwards.
 std::size_t Progress::receive(Time& now) {
   net::DatagramIo& io = attachment_->io();
   attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
-    for (Member* member : members_) member->membership().on_link(port_id, up, now);
+    for (LoopClient* client : clients_) client->membership().on_link(port_id, up, now);
   });
   const auto take = [&](const Endpoint& from, Buffer payload) {
     const auto job = peek_job(payload.bytes());
-    for (Member* member : members_) {
-      if (member->membership().job() != job || member->membership().over()) continue;
-      return member->membership().receive(from, std::move(payload), now);
+    for (LoopClient* client : clients_) {
+      if (client->membership().job() != job || client->membership().over()) continue;
+      return client->membership().receive(from, std::move(payload), now);
     }
     ++unclaimed_;
   };
@@ -292,20 +293,20 @@ std::size_t Progress::receive(Time& now) {
                                                 claims_.load(std::memory_order_relaxed) == 0;
        ++bursts) {
     io.flush();
-    now = net::now();  // round trips are measured
+    now = net::now();  // used to measure round trips
     received += last = io.receive(take);
   }
   receive_groups(now);  // before ranks ask for a BEACON
   return received;
 }
 
-/// What comes to the groups of the sessions is received. Beyond kMaxGroups the aggregators find
-/// that they are not heard, and send by unicast.
+/// Receives the groups of all sessions. If they are more than kMaxGroups, the aggregators notice
+/// that some are not received, and send by unicast.
 void Progress::receive_groups(Time now) {
   std::array<std::uint32_t, net::kMaxGroups> groups{};
   auto end = groups.begin();
-  for (Member* member : members_)
-    member->membership().for_each_group([&](std::uint32_t group) {
+  for (LoopClient* client : clients_)
+    client->membership().for_each_group([&](std::uint32_t group) {
       if (end != groups.end() && std::find(groups.begin(), end, group) == end) *end++ = group;
     });
   attachment_->set_groups({groups.begin(), end}, now);

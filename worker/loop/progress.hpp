@@ -1,11 +1,11 @@
-// The progress loop: one owner at a time of a context's ports and memberships.
+// The progress loop, which polls a context's ports and memberships. One thread at a time runs it.
 //
-// Who owns the loop. Everything of DPDK and of the engines is touched only by who holds the turn.
-// Normally that is the progress thread, which polls for ever. A thread that calls wait() drives the
-// loop itself until its op is done, so that a small op costs no switch of threads; the progress
-// thread then takes a turn only now and then, so that keep-alives go out whatever the caller's
-// thread does. A thread that waits in a CompletionQueue does the same while no other thread drives.
-// A thread that starts an op takes the turn for that moment and sends the first packets itself.
+// DPDK and the engines are only used by a thread that holds the loop's lock. Normally that is the
+// progress thread, which polls for ever. A thread that calls wait() drives the loop itself until
+// its op is done, so that a small op costs no switch of threads. Meanwhile the progress thread
+// takes a turn only now and then, so that keep-alives are sent whatever the caller's thread does. A
+// thread that waits in a CompletionQueue drives the loop, too, if no other thread does. A thread
+// that starts an op takes the lock for a moment and sends the first packets itself.
 #pragma once
 
 #include <algorithm>
@@ -34,26 +34,29 @@
 
 namespace sluice {
 
-/// What the progress loop serves: one job's membership. Called with the turn held.
-class Member {
+/// What the progress loop serves: one membership in a job. The caller of each function holds the
+/// loop's lock.
+class LoopClient {
  public:
-  virtual ~Member() = default;
+  virtual ~LoopClient() = default;
   virtual Membership& membership() = 0;
-  /// It has had its turn: takes what is complete, and starts what is due. False: nothing.
+  /// Called after its turn: takes what is complete, and starts what is due. Returns false if there
+  /// was nothing.
   virtual bool after_turn(Time now) = 0;
-  /// Those that one of its ops waits for, rising, as far as is known.
+  /// The ranks for which one of its ops waits, ascending, as far as is known.
   virtual std::vector<std::uint16_t> stragglers(OpNumber op) const = 0;
-  // Of one of its ops that is not done.
+  // Which share of an op that is not done is done, 0..1.
   virtual double progress(OpNumber op) const = 0;
   virtual void set_timeout(OpNumber op, const worker::OpTimeout& timeout) = 0;
-  /// None of a part of another one.
+  /// Nothing for a part of another membership.
   virtual std::optional<JobFigures> figures() const { return std::nullopt; }
 };
 
 class Progress {
-  /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
+  /// The longest sleep where ports signal frames: timers and links are looked at in between.
   static constexpr std::chrono::milliseconds kEventWait{1};
-  /// And where an op waits for its tensor to come from a device, of which nobody tells.
+  /// The longest sleep while an op waits for its tensor to come from a device, which gives no
+  /// signal.
   static constexpr std::chrono::microseconds kDeviceWait{50};
 
  public:
@@ -62,13 +65,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Runs f(attachment, now) with the turn held, then sends what it queued. Throws kUnavailable in
-  /// a forked child.
+  /// Runs f(attachment, now) with the loop's lock held, then sends what it queued. Throws
+  /// kUnavailable in a forked child.
   template <class F>
-  auto with_turn(F&& f) {
+  auto with_lock(F&& f) {
     refuse_if_inherited();
     claims_.fetch_add(1, std::memory_order_relaxed);
-    const std::lock_guard lock(turn_);
+    const std::lock_guard lock(mutex_);
     claims_.fetch_sub(1, std::memory_order_relaxed);
     const Flush flush{*attachment_};
     return f(*attachment_, now());
@@ -83,8 +86,8 @@ class Progress {
     return take_turns(std::forward<Done>(done), deadline);
   }
 
-  /// The same while no other thread drives, for two of them take turns to no avail: returns as soon
-  /// as one does.
+  /// Drives the loop only while no other thread does: two threads that alternate gain nothing.
+  /// Returns as soon as another one drives.
   template <class Done>
   void drive_alone(Done&& done, Time deadline) {
     refuse_if_inherited();
@@ -95,20 +98,21 @@ class Progress {
   }
   bool is_driven() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
-  /// With the turn held: which members the loop serves. One per job id: throws kInvalidArgument, of
-  /// `whose`.
-  void add(Member& member, const std::string& whose);
-  void remove(Member& member);
+  /// Adds and removes what the loop serves. The caller holds the lock. A job id can have one
+  /// client: otherwise this throws kInvalidArgument, naming `whose`.
+  void add(LoopClient& client, const std::string& whose);
+  void remove(LoopClient& client);
 
-  /// Whether this process was forked from the one that made it, which alone may use it.
+  /// Whether this process was forked from the one that made this object. Only the latter may use
+  /// it.
   bool inherited() const { return generation_ != fork_generation(); }
   void refuse_if_inherited() const;  ///< Throws kUnavailable there.
 
   /// See Context.
   void start_timeline(const std::string& file);
   void stop_timeline();
-  Timeline& timeline() { return *timeline_; }  ///< with the turn held
-  /// With the turn held: a job is joined as this rank, which may open the timeline's file.
+  Timeline& timeline() { return *timeline_; }  ///< the caller holds the lock
+  /// A job is joined as this rank, which may open the timeline's file. The caller holds the lock.
   void joins_as(std::uint16_t rank, Time now);
   ProcessFigures figures();
 
@@ -117,10 +121,10 @@ class Progress {
   const ContextOptions& options() const { return options_; }
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
 
-  /// With the turn held: lays claim to the packet buffers that a job needs, for what it keeps and
-  /// what is under way, and returns their number: of a stream, `history`, one that arrives and one
-  /// that goes out, and the same as it was before where the job `may_encrypt`. Throws
-  /// kUnavailable, of `whose`, where there are too few.
+  /// Reserves the packet buffers that a job needs and returns their number. For each stream these
+  /// are `history` results, one packet that arrives and one that is sent; and as many again before
+  /// encryption if the job `may_encrypt`. The caller holds the lock. Throws kUnavailable, naming
+  /// `whose`, if there are too few.
   std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history,
                               bool may_encrypt);
   void release_buffers(std::size_t count) {
@@ -135,7 +139,7 @@ class Progress {
   };
   struct Waiting {
     explicit Waiting(std::atomic<int>& count) : count_(count) { ++count_; }
-    Waiting(std::atomic<int>& count, std::adopt_lock_t) : count_(count) {}  // counted already
+    Waiting(std::atomic<int>& count, std::adopt_lock_t) : count_(count) {}  // it is counted already
     ~Waiting() { --count_; }
     std::atomic<int>& count_;
   };
@@ -145,8 +149,9 @@ class Progress {
     Idle idle = waiting_idle();
     while (!done()) {
       std::size_t work = 0;
-      const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
-      if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
+      const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // others get the lock
+      if (std::unique_lock lock(mutex_, std::defer_lock); !claimed && lock.try_lock())
+        work = turn();
       if (deadline != kNever && now() >= deadline) return done();
       idle.set_yields(yields());
       rest(idle.sleep_after(work), 1, done);
@@ -165,8 +170,8 @@ class Progress {
 
   bool prepare_to_sleep(int drivers, net::RxEvents& events);
 
-  /// Sleeps so long, if at all; where the ports tell of frames, until there are some. `drivers`: 1
-  /// of a thread that drives the loop, 0 of the progress thread.
+  /// Sleeps so long; if the ports signal frames, until there are some. `drivers` is 1 for a thread
+  /// that drives the loop, and 0 for the progress thread.
   template <class Done>
   void rest(std::chrono::microseconds sleep, int drivers, Done&& done) {
     if (sleep.count() == 0) return;
@@ -184,19 +189,19 @@ class Progress {
   const ContextOptions options_;
   const IdleStrategy idle_;
   const std::shared_ptr<spdlog::logger> logger_;
-  std::unique_ptr<Timeline> timeline_;       // with the turn held
-  std::optional<std::uint16_t> first_rank_;  // of this process in a job; likewise
+  std::unique_ptr<Timeline> timeline_;       // guarded by mutex_
+  std::optional<std::uint16_t> first_rank_;  // of this process in a job; guarded by mutex_
   std::unique_ptr<Attachment> attachment_;
-  std::vector<Member*> members_;
-  std::mutex turn_;
-  std::atomic<int> claims_{0};   // threads that want the turn for a moment
+  std::vector<LoopClient*> clients_;
+  std::mutex mutex_;
+  std::atomic<int> claims_{0};   // threads that want the lock for a moment
   std::atomic<int> waiters_{0};  // threads that drive the loop
   std::atomic<bool> stop_{false};
   std::atomic<bool> awaits_much_{false};
   std::atomic<bool> awaits_device_{false};
   std::size_t reserved_buffers_ = 0;
-  Time last_turn_ = now();       // with the turn held
-  std::uint64_t unclaimed_ = 0;  // datagrams for no job of ours; with the turn held
+  Time last_turn_ = now();       // guarded by mutex_
+  std::uint64_t unclaimed_ = 0;  // datagrams for no job of ours; guarded by mutex_
   std::thread thread_;
 };
 

@@ -95,7 +95,7 @@ Timeline::Stopped Timeline::stop(Time now) {
 }
 
 // ---------------------------------------------------------------------------------------- events
-/// All but the closing bracket.
+/// An event without the closing bracket.
 std::string Timeline::head(char phase, std::string_view name, Time at) const {
   const auto ns = (at.time_since_epoch() + epoch_).count();
   std::string fraction = std::to_string(ns % 1000);
@@ -122,7 +122,7 @@ void Timeline::span(char phase, const TimelineJob& job, const TimelineOp& op, st
       at);
 }
 
-/// Before its first event in the file.
+/// Names the job's row, before its first event in the file.
 void Timeline::name_row(const TimelineJob& job, Time at) {
   if (!named_.insert(job.id).second) return;
   add(head('M', "thread_name", at) + ",\"tid\":" + std::to_string(job.id) + ",\"args\":{" +
@@ -149,7 +149,7 @@ TimelineOp Timeline::called(const TimelineJob& job, std::string_view name,
 }
 
 void Timeline::runs(const TimelineJob& job, TimelineOp& op, Time at) {
-  if (!has(op) || std::exchange(op.runs, true)) return;  // an op may begin again
+  if (!has(op) || std::exchange(op.runs, true)) return;  // an op may begin a second time
   span('e', job, op, "queued", {}, at);
   span('b', job, op, "running", {}, at);
 }

@@ -1,11 +1,11 @@
-// What a process's ops do, as a timeline that Perfetto and chrome://tracing show: the setting
-// `timeline`. Times are those of the clock on the wall, so that files of several ranks, and those
-// of torch.profiler, fit together.
+// What a process's ops do, as a timeline for Perfetto and chrome://tracing (setting `timeline`).
+// Times are wall-clock times, so that the files of several ranks and those of torch.profiler fit
+// together.
 //
-// An op is a span from its call to its end, and has two spans in it: "queued" until its first round
-// begins, "running" from then on. A span is written when it begins, so that the file of a process
-// that died shows what it was at. All of it with the turn held; while there is no timeline a call
-// costs a look at a pointer.
+// An op is a span from its call to its end. In it are two spans: "queued" until its first round
+// begins, and "running" after that. A span is written when it begins, so the file of a process that
+// died shows what it was doing. The caller of each function holds the loop's lock. While there is
+// no timeline, a call costs one test of a pointer.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class TimelineFacts {
   std::string json_;
 };
 
-/// One job, a row of the timeline.
+/// One job: a row of the timeline.
 struct TimelineJob {
   std::uint32_t id = 0;
   std::string name;  ///< "job 7, rank 0 of 4"
@@ -46,7 +46,7 @@ struct TimelineJob {
 
 /// An op that is recorded.
 struct TimelineOp {
-  std::uint64_t id = 0;  ///< 0: it is not
+  std::uint64_t id = 0;  ///< 0: it is not recorded
   std::string_view name;
   bool runs = false;
 };
@@ -57,25 +57,25 @@ class Timeline {
 
   /// Throws kInvalidArgument unless start() may be called.
   void check_start(const std::string& file) const;
-  /// Without the turn: disks may be slow. Throws kUnavailable.
+  /// Opens a file. The caller does not hold the lock, as disks may be slow. Throws kUnavailable.
   std::unique_ptr<TimelineFile> open(const std::string& file, std::uint16_t rank) const;
-  /// `rank`: this process's, which named the file that is open; empty: the first job's will. Throws
-  /// as check_start().
+  /// Starts the timeline. `rank` is this process's rank, from which the name of the open file was
+  /// made. If it is empty, the rank in the first job is used. Throws as check_start().
   void start(const std::string& file, std::optional<std::uint16_t> rank,
              std::unique_ptr<TimelineFile> opened, Time now);
-  /// A job is joined as this rank: opens the file if it waits for that. Throws kUnavailable.
+  /// A job is joined as this rank. Opens the file if it waits for the rank. Throws kUnavailable.
   void joins_as(std::uint16_t rank, Time now);
-  /// What was open, for whoever has the time to wait until it is closed; null: there was none.
+  /// What was open, for a caller that may wait until it is closed; null if there was nothing.
   struct Stopped {
     std::unique_ptr<TimelineFile> file;
-    std::string last;  ///< to be closed with
+    std::string last;  ///< the last line, for closing the file
   };
   Stopped stop(Time now);
 
   bool is_started() const { return file_ != nullptr || !waits_for_rank_.empty(); }
   bool is_on() const { return file_ != nullptr; }
 
-  // Only while it is on.
+  // Call it only while the timeline is on.
   TimelineOp called(const TimelineJob& job, std::string_view name, const TimelineFacts& facts,
                     Time at);
   void runs(const TimelineJob& job, TimelineOp& op, Time at);
@@ -94,14 +94,14 @@ class Timeline {
   std::string lost_event(Time at) const;
 
   const std::shared_ptr<spdlog::logger> logger_;
-  std::string waits_for_rank_;  // the file as it was given
+  std::string waits_for_rank_;  // the file name as it was given
   std::unique_ptr<TimelineFile> file_;
   std::uint16_t rank_ = 0;
-  Duration epoch_{};               // to the clock on the wall
-  std::uint64_t next_ = 1;         // ids of ops, which are never used again
-  std::uint64_t first_ = 1;        // those before began in another file, or none
-  std::uint64_t lost_ = 0;         // events, since that was last told
-  std::set<std::uint32_t> named_;  // jobs
+  Duration epoch_{};               // from our clock to the wall clock
+  std::uint64_t next_ = 1;         // ids of ops; none is used twice
+  std::uint64_t first_ = 1;        // ops with smaller ids began in another file, or in none
+  std::uint64_t lost_ = 0;         // events, since the last report
+  std::set<std::uint32_t> named_;  // jobs whose row has a name
 };
 
 /// The timeline as one job records in it.

@@ -24,14 +24,14 @@
 namespace sluice {
 namespace {
 
-/// What a killed process has recorded in that time may be missing from its file. So the thread that
-/// records wakes nobody.
+/// How often lines are written. The recording thread does not wake the writer, so what a killed
+/// process has recorded within this time may be missing from its file.
 constexpr std::chrono::milliseconds kWritePeriod{20};
 
-/// The kernel may cut a write short at multiples of it, and at no others.
+/// The kernel may cut a write short at multiples of this, and nowhere else.
 constexpr std::size_t kPage = 4096;
 
-constexpr std::size_t kMostTextBytes = 700;  // of which each becomes 4 at most: far below a page
+constexpr std::size_t kMostTextBytes = 700;  // each byte becomes at most 4: far less than a page
 
 std::string reason(int error) {
   return std::generic_category().message(error);
@@ -42,7 +42,7 @@ Error unavailable(const std::string& path, const std::string& why) {
 }
 
 memory::Descriptor open_file(const std::string& path) {
-  // A pipe that nobody reads is refused at once.
+  // Opening a pipe that nobody reads fails at once.
   memory::Descriptor file(
       open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
   if (!file) throw unavailable(path, reason(errno));
@@ -87,13 +87,13 @@ std::string json_text(std::string_view text) {
   return out + '"';
 }
 
-/// What the thread that writes shares with the one that records.
+/// What the writing thread and the recording thread share.
 struct TimelineFile::Writer {
   Writer(std::string path, memory::Descriptor file, std::function<void(const std::string&)> failed)
       : path_(std::move(path)), file_(std::move(file)), failed_(std::move(failed)) {}
 
   bool add(std::string_view event) {
-    const std::lock_guard lock(mutex_);  // held by the writer for a swap only
+    const std::lock_guard lock(mutex_);  // the writer holds it only for a swap
     if (!error_.empty() || waiting_.size() + event.size() + 1 > kQueueBytes) return false;
     waiting_.append(event).push_back('\n');
     return true;
@@ -113,7 +113,7 @@ struct TimelineFile::Writer {
       lines.clear();
     }
     if (!has_failed_) write_out(events_ == 0 ? "[]\n" : "\n]\n");
-    flock(file_.get(), LOCK_UN);  // a child just forked may have the file still
+    flock(file_.get(), LOCK_UN);  // a child that was just forked may still have the file
     in_children_.reset();
     file_ = {};
     const std::lock_guard lock(mutex_);
@@ -121,7 +121,7 @@ struct TimelineFile::Writer {
     changed_.notify_all();
   }
 
-  /// Why not all was written; empty: it was.
+  /// Returns why not all was written; empty if all was.
   std::string close(std::string_view last) {
     std::unique_lock lock(mutex_);
     if (!last.empty()) waiting_.append(last).push_back('\n');
@@ -136,10 +136,10 @@ struct TimelineFile::Writer {
   }
 
  private:
-  /// Each begins on a page that it does not leave.
+  /// Each line begins on a page and does not leave it.
   void write_lines(std::string_view lines) {
     std::string out;
-    std::size_t end = size_;  // of the file then
+    std::size_t end = size_;  // the end of the file
     while (!lines.empty() && !has_failed_) {
       const std::string_view event = lines.substr(0, lines.find('\n'));
       lines.remove_prefix(event.size() + 1);
@@ -165,8 +165,8 @@ struct TimelineFile::Writer {
 
   void fail(const std::string& why) {
     has_failed_ = true;
-    // A full disk may have taken a part of a line; what it took on whole pages stays. A pipe has
-    // nothing to cut off.
+    // A full disk may have accepted a part of a line. What it accepted on whole pages stays. A pipe
+    // cannot be truncated.
     [[maybe_unused]] const int cut =
         ftruncate(file_.get(), static_cast<off_t>(size_ / kPage * kPage));
     {
@@ -178,15 +178,15 @@ struct TimelineFile::Writer {
   }
 
   const std::string path_;
-  memory::Descriptor file_;  // the writer's, as the next ones
-  // If this process is killed, children that live on must not keep the file's lock.
+  memory::Descriptor file_;  // this and the next ones are the writer's
+  // When this process is killed, children that live on must not keep the file's lock.
   std::optional<ClosedInChildren> in_children_{file_.get()};
   const std::function<void(const std::string&)> failed_;
   std::size_t size_ = 0;
   std::uint64_t events_ = 0;
   bool has_failed_ = false;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::string waiting_;
   std::string error_;
@@ -203,7 +203,7 @@ TimelineFile::TimelineFile(std::string path, std::function<void(const std::strin
 TimelineFile::~TimelineFile() {
   try {
     close();
-  } catch (const Error&) {  // was told to `failed`, or cannot be helped
+  } catch (const Error&) {  // reported to `failed`, or nothing can be done
   }
 }
 

@@ -29,7 +29,7 @@ Work::State& started(const std::shared_ptr<Work::State>& state) {
 bool drive(Work::State& state, Time deadline) {
   const auto is_done = [&] { return state.done.load(std::memory_order_acquire); };
   if (is_done()) return true;
-  const auto progress = state.progress.lock();  // there while the op is pending
+  const auto progress = state.progress.lock();  // it exists while the op is pending
   return progress ? progress->drive(is_done, deadline) : is_done();
 }
 
@@ -73,8 +73,8 @@ void Work::set_timeout(std::chrono::milliseconds timeout) const {
                     std::to_string(limits::kMaxOpTimeout.count()) + " expected");
   const auto progress = state.progress.lock();
   if (done() || !progress) return;
-  progress->with_turn([&](Attachment&, Time) {
-    if (!done()) state.member->set_timeout(state.op, worker::OpTimeout::of(state.started, timeout));
+  progress->with_lock([&](Attachment&, Time) {
+    if (!done()) state.client->set_timeout(state.op, worker::OpTimeout::of(state.started, timeout));
   });
 }
 
@@ -82,16 +82,16 @@ double Work::progress() const {
   const State& state = started(state_);
   const auto progress = state.progress.lock();
   if (done() || !progress) return 1;
-  return progress->with_turn(
-      [&](Attachment&, Time) { return done() ? 1 : state.member->progress(state.op); });
+  return progress->with_lock(
+      [&](Attachment&, Time) { return done() ? 1 : state.client->progress(state.op); });
 }
 
 std::vector<std::uint16_t> Work::stragglers() const {
   const State& state = started(state_);
   const auto progress = state.progress.lock();
   if (done() || !progress) return {};
-  return progress->with_turn([&](Attachment&, Time) {
-    return done() ? std::vector<std::uint16_t>{} : state.member->stragglers(state.op);
+  return progress->with_lock([&](Attachment&, Time) {
+    return done() ? std::vector<std::uint16_t>{} : state.client->stragglers(state.op);
   });
 }
 
@@ -105,7 +105,8 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
   const Time now = Progress::now();
   for (worker::Completion& completion : completions) {
     const auto found = works_.find(completion.op);
-    assert(found != works_.end());  // it is added in the turn in which the op is submitted
+    // It is added before the lock is released in which the op is submitted.
+    assert(found != works_.end());
     Work::State& state = *found->second;
     state.error = std::move(completion.error);
     state.statistics = completion.statistics;

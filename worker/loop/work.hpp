@@ -1,4 +1,4 @@
-// The state behind a Work handle, and what becomes of it.
+// The state behind a Work handle, and how it ends.
 #pragma once
 
 #include <atomic>
@@ -21,26 +21,26 @@
 
 namespace sluice {
 
-class Member;
+class LoopClient;
 class Progress;
 struct Split;
 
-/// Of one sparse sum.
+/// The keys and sums of one sparse sum.
 class SparseSums {
  public:
   explicit SparseSums(ElementType type) : type(type) {}
 
   const ElementType type;
-  std::vector<std::uint64_t> own_keys;  ///< in order, and no key twice
+  std::vector<std::uint64_t> own_keys;  ///< ascending, no key twice
   std::vector<std::byte> own_rows;
-  std::uint64_t parts = 1;  ///< that each row travels in, under keys of their own
+  std::uint64_t parts = 1;  ///< in how many parts each row travels, each with its own key
   std::uint64_t key_bound = 0;
   worker::KeyedSums received;
 
-  std::size_t size() const { return received.size() / parts; }  // who has a key has all its parts
+  std::size_t size() const { return received.size() / parts; }  // a key is there with all its parts
   std::size_t row_bytes() const { return received.row_bytes() * parts; }
 
-  /// In order: once, for whoever asks first.
+  /// The sums in order. They are sorted once, by the first caller.
   const worker::KeyedSums::InOrder& in_order() const;
 
  private:
@@ -49,36 +49,36 @@ class SparseSums {
 };
 
 struct Work::State {
-  /// Has the queue told of the end. False: it has come already. Throws kInvalidArgument where that
-  /// queue is to be told already.
+  /// Registers a queue that is informed of the end. Returns false if the op has ended already.
+  /// Throws kInvalidArgument if that queue is registered already.
   bool tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag);
-  /// Once; what is written before it can be read by all who find the op done.
+  /// Call it once. What was written before is visible to all who see the op as done.
   void end();
 
   std::atomic<bool> done{false};
   // Written before `done`, const afterwards.
   std::optional<Error> error;
   OpStatistics statistics;
-  // Const from the start. Weak: a handle that outlives its context keeps no ports open.
+  // Const from the start. It is weak, so a handle that outlives its context keeps no ports open.
   std::weak_ptr<Progress> progress;
   Time started{};
-  /// Of a sparse sum: what comes of it, written before `done`, and what it reads if not the
-  /// caller's.
+  /// Of a sparse sum: its sums, written before `done`, and its input, unless the caller keeps it.
   std::unique_ptr<SparseSums> sparse;
   /// Of a split: what the op gathers, and what is known of the job that is split.
   std::shared_ptr<Split> split;
-  Member* member = nullptr;  ///< whose op it is; gone once that is done
-  OpNumber op = 0;           ///< with the turn held
-  TimelineOp recorded;       ///< likewise
+  LoopClient* client = nullptr;  ///< whose op it is; invalid once the op is done
+  OpNumber op = 0;               ///< guarded by the loop's lock
+  TimelineOp recorded;           ///< guarded by the loop's lock
   wire::Collective kind = wire::Collective::kAllReduce;
-  std::size_t block_bytes = 0;  ///< as they travel, of a reduction of a tensor
+  std::size_t block_bytes = 0;  ///< as they travel, for a reduction of a tensor
 
  private:
-  std::mutex mutex_;  // of what follows, and of the step to `done`
+  std::mutex mutex_;  // guards what follows, and the change of `done`
   std::vector<CompletionQueue::Impl::Told> told_;
 };
 
-/// The works of one member's ops that are not done. With the turn held.
+/// The works of one client's ops that are not done. The caller of each function holds the loop's
+/// lock.
 class OpenWorks {
  public:
   explicit OpenWorks(JobTimeline& timeline) : timeline_(timeline) {}
@@ -89,7 +89,7 @@ class OpenWorks {
   bool empty() const { return works_.empty(); }
   std::size_t size() const { return works_.size(); }
   void finish(std::vector<worker::Completion> completions);
-  const OpTotals& totals() const { return totals_; }  ///< of those that are done
+  const OpTotals& totals() const { return totals_; }  ///< of ops that are done
 
  private:
   JobTimeline& timeline_;

@@ -32,7 +32,7 @@ std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// The pages that lie in a range as a whole.
+/// The pages that lie completely in a range.
 std::span<std::byte> whole_pages(std::span<std::byte> region, std::size_t offset,
                                  std::size_t bytes) {
   const std::size_t first = round_up(offset, page_bytes());
@@ -40,13 +40,14 @@ std::span<std::byte> whole_pages(std::span<std::byte> region, std::size_t offset
   return first < end ? region.subspan(first, end - first) : region.first(0);
 }
 
-/// Gives pages back to the system, also where another rank has them mapped.
+/// Returns pages to the system, also if another rank has them mapped.
 void punch(std::span<std::byte> pages) {
-  if (!pages.empty()) madvise(pages.data(), pages.size(), MADV_REMOVE);  // else they stay: no harm
+  // If that fails, they stay, which does no harm.
+  if (!pages.empty()) madvise(pages.data(), pages.size(), MADV_REMOVE);
 }
 
-/// Whether the system would give so much ordinary memory. A memfd it gives of any size, and ends
-/// the process that fills it.
+/// Checks whether the system would give so much ordinary memory. It gives a memfd of any size, and
+/// kills the process that fills it.
 void require_memory(std::size_t bytes) {
   void* const address =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,7 +57,7 @@ void require_memory(std::size_t bytes) {
   munmap(address, bytes);
 }
 
-/// The one in which an address lies, or the end.
+/// The region in which an address lies, or the end.
 template <class Regions>
 auto region_of(Regions& regions, const void* address) {
   const auto* const byte = static_cast<const std::byte*>(address);
@@ -76,7 +77,7 @@ Arena& Arena::of_process() {
                                                  arena->become_private();
                                                  arena->mutex_.unlock();
                                                });
-  static_cast<void>(registered);  // fails for want of memory only
+  static_cast<void>(registered);  // it fails only if there is no memory
   return *arena;
 }
 
@@ -91,7 +92,7 @@ std::byte* Arena::allocate(std::size_t bytes, std::size_t alignment) {
                                                  std::to_string(kAlignmentMost));
   if (bytes > kMostBytes)
     throw Error(ErrorCode::kUnavailable, "no memory for " + std::to_string(bytes) + " bytes");
-  // Large ones share no page with others, so that all of theirs can go back to the system.
+  // A large one shares no page with others, so that all its pages can be returned to the system.
   const std::size_t unit = std::max(alignment, bytes < page_bytes() ? kAlignment : page_bytes());
   const std::size_t rounded =
       round_up(std::max<std::size_t>(bytes, 1), bytes < page_bytes() ? kAlignment : page_bytes());
@@ -126,7 +127,7 @@ Arena::Regions::iterator Arena::grow(std::size_t bytes) {
   require_memory(rounded);
   auto memory =
       std::make_shared<const OwnRegion>("sluice-arena", rounded, OwnRegion::Writers::kTrusted);
-  madvise(memory->bytes().data(), rounded, MADV_HUGEPAGE);  // a wish
+  madvise(memory->bytes().data(), rounded, MADV_HUGEPAGE);  // a hint
   struct stat file {};
   fstat(memory->descriptor().get(), &file);
   const std::byte* const first = memory->bytes().data();
@@ -138,14 +139,14 @@ Arena::Regions::iterator Arena::grow(std::size_t bytes) {
   return added;
 }
 
-/// The first free range with room for it; null if there is none.
+/// Takes the first free range with room for it; null if there is none.
 std::byte* Arena::take(Region& region, std::size_t bytes, std::size_t alignment) {
   for (auto& [offset, free] : region.free) {
     const std::size_t start = round_up(offset, alignment);
     if (start + bytes > offset + free.bytes) continue;
     const std::size_t before = start - offset;
     const std::size_t after = free.bytes - before - bytes;
-    Ranges parts;  // all that may fail for want of memory comes first
+    Ranges parts;  // first all that may fail if there is no memory
     parts.emplace(start, Range{bytes, 0});
     if (after > 0) parts.emplace(start + bytes, Range{after, std::min(free.touched, after)});
     touched_ -= free.touched;
@@ -177,7 +178,7 @@ std::byte* Arena::allocate_elsewhere(std::size_t bytes, std::size_t alignment) {
 
 void Arena::deallocate(void* memory) noexcept {
   if (memory == nullptr) return;
-  std::shared_ptr<const OwnRegion> gone;  // unmapped without the lock: that takes its time
+  std::shared_ptr<const OwnRegion> gone;  // unmapped without the lock, as that takes time
   {
     std::unique_lock lock(mutex_);
     const auto found = region_of(regions_, memory);
@@ -208,7 +209,7 @@ bool Arena::is_allocated(const void* memory) const noexcept {
   return region->second.used.contains(static_cast<const std::byte*>(memory) - region->first);
 }
 
-/// Joins it with its neighbours. Needs no memory.
+/// Joins the range with its neighbours. Needs no memory.
 Arena::Ranges::iterator Arena::put_back(Region& region, Ranges::node_type range) {
   const auto put = region.free.insert(std::move(range)).position;
   const auto join_next = [&region](Ranges::iterator at) {
@@ -226,7 +227,7 @@ Arena::Ranges::iterator Arena::put_back(Region& region, Ranges::node_type range)
   return joins ? before : put;
 }
 
-/// Without the lock meanwhile, and so with the range out of the list: nobody may take it.
+/// Releases the lock meanwhile; the range is out of the list, so nobody can take it.
 void Arena::let_go_of_pages(std::unique_lock<std::mutex>& lock, Region& region,
                             Ranges::iterator free) {
   auto range = region.free.extract(free);
@@ -238,8 +239,8 @@ void Arena::let_go_of_pages(std::unique_lock<std::mutex>& lock, Region& region,
   put_back(region, std::move(range));
 }
 
-/// A program that frees a tensor and takes the next one shall not share a new region each time.
-/// Returns the one that goes.
+/// Keeps one unused region, so that a program that frees a tensor and takes the next one does not
+/// share a new region each time. Returns the region that is removed.
 std::shared_ptr<const OwnRegion> Arena::keep_one_unused(Regions::iterator region) {
   const auto former = std::exchange(unused_, region->first);
   return former && former != region->first ? remove(regions_.find(*former)) : nullptr;
@@ -255,7 +256,7 @@ std::shared_ptr<const OwnRegion> Arena::remove(Regions::iterator region) {
   return memory;
 }
 
-/// The memory of a parent is not given out again, only given back.
+/// A child does not give out memory of its parent again; it only returns it.
 void Arena::free_inherited(Regions::iterator region, Ranges::iterator range) {
   const auto pages = whole_pages(region->second.bytes(), range->first, range->second.bytes);
   if (!pages.empty()) madvise(pages.data(), pages.size(), MADV_DONTNEED);  // the child's copies
@@ -310,13 +311,13 @@ void Arena::tell_refusal_to(std::function<void(const std::string& why)> told) {
   if (told && !why.empty()) told(why);
 }
 
-/// In the child, whose only thread this is; the lock was taken before the fork.
+/// Runs in the child, whose only thread this is. The lock was taken before the fork.
 void Arena::become_private() {
   for (auto region = regions_.begin(); region != regions_.end();) {
     const auto next = std::next(region);
     if (region->second.used.empty()) {
       regions_.erase(region);
-    } else if (!region->second.is_inherited) {  // else it is a grandchild's already
+    } else if (!region->second.is_inherited) {  // otherwise it is of a grandparent
       make_private(region->second);
       region->second.is_inherited = true;
     }
@@ -327,13 +328,14 @@ void Arena::become_private() {
   ++changes_;
 }
 
-/// Maps the same contents at the same place, with copies of the pages that this process writes.
+/// Maps the same contents at the same place. Pages that this process writes become copies.
 void Arena::make_private(const Region& region) {
   const std::span<std::byte> bytes = region.bytes();
   const int descriptor = region.memory->descriptor().get();
   struct stat file {};
-  const bool is_ours = fstat(descriptor, &file) == 0 && file.st_dev == region.device &&
-                       file.st_ino == region.file;  // programs close what they do not know
+  // The program may have closed our descriptor, and another file may have its number.
+  const bool is_ours =
+      fstat(descriptor, &file) == 0 && file.st_dev == region.device && file.st_ino == region.file;
   if (is_ours && mmap(bytes.data(), bytes.size(), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor, 0) != MAP_FAILED)
     return;

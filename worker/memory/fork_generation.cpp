@@ -12,9 +12,9 @@ namespace {
 
 std::atomic<unsigned> generation{0};
 
-/// Never destroyed: threads may fork while the process ends.
+/// Never destroyed, as threads may fork while the process ends.
 struct Descriptors {
-  std::mutex mutex;  // held over a fork
+  std::mutex mutex;  // held during a fork
   std::set<int> closed_in_children;
 
   static Descriptors& all() {
@@ -37,7 +37,7 @@ unsigned fork_generation() {
   static const int registered =
       pthread_atfork([] { Descriptors::all().mutex.lock(); },
                      [] { Descriptors::all().mutex.unlock(); }, begin_child);
-  static_cast<void>(registered);  // fails for want of memory only
+  static_cast<void>(registered);  // it fails only if there is no memory
   return generation.load(std::memory_order_relaxed);
 }
 

@@ -1,14 +1,15 @@
-// Whether what a process holds was made in it, or in one that it was forked from. A forked child
-// has none of its parent's threads and shares its packet memory and sockets: it must touch none.
+// Tells whether an object was made in this process, or in one from which this was forked. A forked
+// child has no thread of its parent, and shares its packet memory and sockets: it must not use
+// them.
 #pragma once
 
 namespace sluice {
 
-/// How many forks lie between the process that asked first and this one. Costs one load.
+/// The number of forks between the process that first called this and the caller. Costs one load.
 unsigned fork_generation();
 
-/// While it lives, children forked from this process close a descriptor at once: so a lock or a
-/// port that it holds ends with this process, whatever children live on.
+/// While it lives, children that this process forks close a descriptor at once. So a lock or a port
+/// that it holds ends with this process, even if children live on.
 class ClosedInChildren {
  public:
   explicit ClosedInChildren(int descriptor);

@@ -29,7 +29,7 @@ constexpr const char* kPeers = "a peer's shared memory";
   refuse(what, std::strerror(errno));
 }
 
-/// Rounded up to whole pages.
+/// Rounds up to whole pages.
 std::size_t pages_of(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
@@ -43,7 +43,7 @@ Mapping map(const Descriptor& descriptor, std::size_t bytes, int protection,
     if (address == MAP_FAILED) refused();
     return Mapping({static_cast<std::byte*>(address), bytes});
   }
-  // Somewhere in more addresses than are needed; what is left of these goes again.
+  // Takes a larger range of addresses, in which an aligned one lies, and unmaps the rest.
   const std::size_t room = bytes + kHugePage;
   void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (reserved == MAP_FAILED) refused();
@@ -62,7 +62,7 @@ Mapping map(const Descriptor& descriptor, std::size_t bytes, int protection,
   return Mapping({first + before, bytes});
 }
 
-/// Raising a file's size beyond the limit would end the process by a signal.
+/// A file larger than the limit would end the process by a signal.
 void require_file_size(std::size_t bytes, const std::string& what) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
@@ -89,11 +89,11 @@ OwnRegion::OwnRegion(const std::string& name, std::size_t bytes, Writers writers
     refuse_with_errno(what);
   mapping_ = map(descriptor_, bytes, PROT_READ | PROT_WRITE, what);
   int seals = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (writers == Writers::kThisOnly) seals |= F_SEAL_FUTURE_WRITE;  // but for the mapping above
+  if (writers == Writers::kThisOnly) seals |= F_SEAL_FUTURE_WRITE;  // except for the mapping above
   if (fcntl(descriptor_.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) refuse_with_errno(what);
 }
 
-// The seals first: to ask more of a file of FUSE may never end.
+// Checks the seals first: another request to a file of FUSE may block for ever.
 std::size_t bytes_of_region(const Descriptor& descriptor) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0) refuse(kPeers, "its file cannot be sealed; a memfd is expected");

@@ -1,13 +1,14 @@
-// Memory that the ranks of one host share: they sum tensors where they lie. A region is a memfd;
-// its descriptor travels over a Unix socket.
+// Memory that the ranks of one host share, so that they can sum tensors where they lie. A region is
+// a memfd; its descriptor travels over a Unix socket.
 //
-// Nobody trusts his peer with more than its own bytes:
-//  - A region cannot shrink, so that what was mapped stays there: F_SEAL_SHRINK, which the one who
-//    maps it checks. A file that cannot be sealed is refused: reading one of FUSE may never end,
-//    and a page of one on hugetlbfs that its owner punches out cannot be had again.
-//  - Who did not make a region maps it for reading, or, as ranks store sums into each other's
-//    tensors, for writing. Of what one alone tells nobody else can map more (F_SEAL_FUTURE_WRITE),
-//    as a process of the same user could open the descriptor anew.
+// A process trusts another one with nothing beyond that one's own bytes:
+// - A region cannot shrink, so what was mapped stays there. The process that maps it checks its
+//   seal (F_SEAL_SHRINK). A file that cannot be sealed is refused: a read of a file of FUSE may
+//   block for ever, and a page of a file on hugetlbfs that its owner punches out may be lost.
+// - A process that did not make a region maps it for reading; or, as ranks store sums into each
+//   other's tensors, for writing. A region in which one rank alone publishes cannot be mapped for
+//   writing by others (F_SEAL_FUTURE_WRITE), as a process of the same user could open the
+//   descriptor again.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +21,10 @@
 
 namespace sluice::memory {
 
-/// Regions of at least one lie at a multiple of it, so that the kernel can map them by huge pages.
+/// Regions of at least this size are aligned to it, so that the kernel can map them by huge pages.
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// A part of the address space that is unmapped with its owner.
+/// A part of the address space that its owner unmaps.
 class Mapping {
  public:
   Mapping() = default;
@@ -45,14 +46,14 @@ class Mapping {
 class OwnRegion {
  public:
   enum class Writers {
-    kTrusted,   ///< whoever gets the descriptor: tensors, whose owner harms himself alone if he
-                ///< gives it away
-    kThisOnly,  ///< nobody else can map it for writing: what one rank tells all others
+    /// All who have the descriptor may write: for tensors, whose owner alone is harmed if it leaks.
+    kTrusted,
+    kThisOnly,  ///< nobody else can map it for writing: for what one rank publishes for all others
   };
 
-  /// `name` is what /proc shows. Takes the pages at once for kThisOnly: what is told has room.
-  /// Throws Error kUnavailable, naming the size and the system's reason; kInvalidArgument for 0
-  /// bytes.
+  /// /proc shows `name`. With kThisOnly it takes the pages at once, so that there is room for what
+  /// is published. Throws Error kUnavailable, naming the size and the system's reason;
+  /// kInvalidArgument for 0 bytes.
   OwnRegion(const std::string& name, std::size_t bytes, Writers writers);
 
   std::uint64_t id() const { return id_; }  ///< random, never 0
@@ -65,12 +66,12 @@ class OwnRegion {
   Mapping mapping_;
 };
 
-/// Of the region that a peer's descriptor names. Throws Error kUnavailable, saying what is wrong
-/// with it, if it cannot be trusted as said above.
+/// The size of the region behind a peer's descriptor. Throws Error kUnavailable, saying why, if it
+/// cannot be trusted as described above.
 std::size_t bytes_of_region(const Descriptor& descriptor);
 
-/// Of a region that another process has made. They throw as bytes_of_region, and if the region is
-/// empty or has more than `most_bytes`. An access to a page that fails ends this process.
+/// Maps a region that another process has made. These throw as bytes_of_region does, and if the
+/// region is empty or larger than `most_bytes`. An access to a page that fails ends this process.
 Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes);
 Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes);
 
