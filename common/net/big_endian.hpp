@@ -1,4 +1,4 @@
-// Numbers in network byte order, at offsets of headers and messages.
+// Numbers in network byte order, at offsets in headers and messages.
 #pragma once
 
 #include <cstddef>

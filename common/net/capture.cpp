@@ -29,12 +29,12 @@
 namespace sluice::net {
 namespace {
 
-constexpr unsigned kFramesUnderWay = 1024;  // copied and not written yet
+constexpr unsigned kFramesUnderWay = 1024;  // copied and not yet written
 constexpr auto kWriterPause = std::chrono::milliseconds(1);
 constexpr auto kEndTimeLimit =
-    std::chrono::seconds(1);  // with a file that takes nothing, at the end
+    std::chrono::seconds(1);  // for a file that accepts nothing, at the end
 
-/// With each copy.
+/// Stored with each copy.
 struct Facts {
   Time at{};
   std::uint32_t length = 0;  // of the whole frame
@@ -51,7 +51,7 @@ void free_all(std::span<rte_mbuf*> frames) {
 
 }  // namespace
 
-/// What the writer shares with the others.
+/// What the writer and the other threads share.
 struct Capture::State {
   State(int descriptor, const CaptureOptions& with) : options(with), file(descriptor) {}
   ~State();
@@ -64,16 +64,17 @@ struct Capture::State {
 
   const CaptureOptions options;
   const Time begun = now();
-  const Duration epoch = std::chrono::system_clock::now().time_since_epoch();  // when that was
+  // The same moment on the wall clock.
+  const Duration epoch = std::chrono::system_clock::now().time_since_epoch();
   rte_mempool* pool = nullptr;
   rte_ring* ring = nullptr;
   std::atomic<std::uint64_t> written{0};
   std::atomic<std::uint64_t> missed{0};
   std::atomic<bool> done{false};
-  std::atomic<bool> ends{false};  // the writer
+  std::atomic<bool> ends{false};  // the writer must end
   std::mutex mutex;
   std::condition_variable finished;
-  bool is_finished = false;  // guarded by mutex, as are the following
+  bool is_finished = false;  // guarded by mutex, and so are the following
   std::string error;
 
  private:
@@ -82,7 +83,7 @@ struct Capture::State {
   bool write_some();
   void fail(const std::string& why);
 
-  // The writer's alone.
+  // Used by the writer only.
   const int file;
   pcap* format = nullptr;
   pcap_dumper* dump = nullptr;
@@ -121,7 +122,7 @@ Capture::Capture(int file, const CaptureOptions& options)
     state_->make_memory();
   } catch (const Error&) {
     state_->done = state_->ends = true;
-    thread_without_signals(of_writer).detach();  // which closes the file
+    thread_without_signals(of_writer).detach();  // the thread closes the file
     throw;
   }
   thread_without_signals(of_writer).detach();
@@ -158,8 +159,8 @@ void Capture::received(std::span<rte_mbuf* const> frames) {
 }
 
 std::uint16_t Capture::send(std::uint16_t port, std::uint16_t queue, std::span<rte_mbuf*> frames) {
-  // The port frees what it has sent: copies come first. They are in order, so those of frames that
-  // it does not take are the last ones.
+  // The port frees what it has sent, so copies are made first. They are in order: the copies of
+  // frames that it does not accept are the last ones.
   std::array<rte_mbuf*, limits::kBurst> copies;
   const std::size_t made = captures() ? copy(frames, copies) : 0;
   const std::uint16_t sent =
@@ -170,7 +171,7 @@ std::uint16_t Capture::send(std::uint16_t port, std::uint16_t queue, std::span<r
   return sent;
 }
 
-/// Of as many frames as there is memory for, the first ones.
+/// Copies the first frames, as many as there is memory for.
 std::size_t Capture::copy(std::span<rte_mbuf* const> frames, std::span<rte_mbuf*> copies) {
   const Time at = now();
   std::size_t made = 0;
@@ -237,7 +238,7 @@ void Capture::State::write() {
   }
 }
 
-/// False: there is nothing to write.
+/// Returns false if there is nothing to write.
 bool Capture::State::write_some() {
   std::array<rte_mbuf*, limits::kBurst> frames;
   const unsigned count = rte_ring_sc_dequeue_burst(ring, reinterpret_cast<void**>(frames.data()),
@@ -257,7 +258,7 @@ bool Capture::State::write_some() {
     ++count_written;
   }
   free_all(std::span(frames).first(count));
-  // What pcap_dump() itself could not write, it does not tell.
+  // pcap_dump() does not report that a write failed.
   if (!failed && (pcap_dump_flush(dump) != 0 || std::ferror(pcap_dump_file(dump)) != 0))
     fail(std::strerror(errno));
   if (!failed) written.store(count_written, std::memory_order_relaxed);
@@ -266,7 +267,7 @@ bool Capture::State::write_some() {
 }
 
 Capture::Counters Capture::counters() const {
-  // The writer may be in a write that does not end.
+  // The writer may be blocked in a write.
   if (state_->is_late()) state_->done.store(true, std::memory_order_relaxed);
   const std::lock_guard lock(state_->mutex);
   return {.written = state_->written.load(std::memory_order_relaxed),

@@ -1,4 +1,4 @@
-// Production's clock. Loops read it once per turn and pass the value on; engines never call it.
+// The real clock. Loops read it once per turn and pass the value on; engines never call it.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ inline Time now() {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
-/// Of the processor's time-stamp counter; DPDK has measured it by then.
+/// The rate of the processor's time-stamp counter. DPDK measures it at its start.
 double cycles_per_second();
 
 }  // namespace sluice::net

@@ -27,14 +27,15 @@ struct DatagramIo::PortState {
       : view(v), lane(l), tx(v.id, v.queue, backlog_max) {}
 
   PortView view;
-  const std::uint8_t lane;  // at the other end, where there are queues for several
+  const std::uint8_t lane;  // at the other end, if it has several queues
   TxQueue tx;
-  std::unique_ptr<FaultInjector> rx_faults;  // mostly none
+  std::unique_ptr<FaultInjector> rx_faults;  // usually null
   Neighbours neighbours;
-  std::unique_ptr<Igmp> igmp;  // of the whole port, at its first queue: off machine only
+  // For the whole port, at its first queue; only where it leaves the machine.
+  std::unique_ptr<Igmp> igmp;
   std::vector<Datagram> kept;  // received, but there was no room for their answers
   std::uint16_t ip_id = 0;
-  std::uint64_t arp_answers = 0;  // to requests of ours
+  std::uint64_t arp_answers = 0;  // answers to our requests
 };
 
 namespace {
@@ -43,11 +44,11 @@ std::span<const std::byte> data_of(const rte_mbuf* mbuf) {
   return {rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len};
 }
 
-// What a port says of the checksums of a frame that came.
+// What a port reports about the checksums of a received frame.
 constexpr std::uint64_t kVerdicts = RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK;
 
-// A port that vouches for a checksum says "good", or "none" where the peer in the same machine left
-// it unfinished; "bad" and "unknown" are judged by the bytes.
+// A port that has verified a checksum says "good". It says "none" where a peer on the same machine
+// has left it unfinished. For "bad" and "unknown" the bytes are checked.
 Verified verified_by_port(const rte_mbuf* mbuf) {
   const std::uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
   const std::uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
@@ -55,8 +56,8 @@ Verified verified_by_port(const rte_mbuf* mbuf) {
           .udp = udp == RTE_MBUF_F_RX_L4_CKSUM_GOOD || udp == RTE_MBUF_F_RX_L4_CKSUM_NONE};
 }
 
-// Whether a received frame is of the port's VLAN; its tag is off then, and some devices have taken
-// it off themselves. Where there is no VLAN parse_frame refuses the tags that are in frames.
+// Whether a received frame belongs to the port's VLAN. If so, its tag is removed; some devices have
+// removed it themselves. Without a VLAN, parse_frame refuses frames with a tag.
 bool take_off_tag(std::uint16_t vlan, rte_mbuf* frame) {
   const bool is_off = (frame->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0;
   if (vlan == kNoVlan) return !is_off;
@@ -103,20 +104,21 @@ std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
   return &IoCounters::rx_other_protocol;
 }
 
-// Whose Ethernet address leads to `ipv4`.
+// The address whose Ethernet address leads to `ipv4`.
 std::uint32_t next_hop(const PortView& port, std::uint32_t ipv4) {
   const bool on_link = ((ipv4 ^ port.address.ipv4) >> (32 - port.prefix)) == 0;
   return on_link || port.gateway == 0 ? ipv4 : port.gateway;
 }
 
-// The same for a port each time, and for no two.
+// Always the same for one port, and different for different ports.
 std::uint64_t seed_of(const MacAddress& mac) {
   std::uint64_t seed = 0;
   for (const std::uint8_t byte : mac) seed = seed << 8 | byte;
   return seed;
 }
 
-// Headers of `payload` into the 42 bytes at the front of `frame`, checksums as the port wants them.
+// Writes the headers of `payload` into the 42 bytes at the front of `frame`, with the checksums
+// that the port wants.
 void write_frame_headers(const PortView& port, std::uint16_t ip_id, const Endpoint& to,
                          std::span<const std::byte> payload, rte_mbuf* frame) {
   const std::span<std::byte, kHeaderBytes> out(rte_pktmbuf_mtod(frame, std::byte*), kHeaderBytes);
@@ -161,7 +163,7 @@ void DatagramIo::add_port(const PortView& port) {
   const auto lane = static_cast<std::uint8_t>(queues.size());
   assert(lane < to_lane.size());
   auto& state = queues.emplace_back(std::make_unique<PortState>(port, lane, backlog_max_));
-  if (lane == 0) to_lane.fill(state.get());  // also lanes that have no queue here
+  if (lane == 0) to_lane.fill(state.get());  // also for lanes that have no queue here
   to_lane[lane] = state.get();
   if (fan_out_ != 0) state->kept.reserve(limits::kBurst);
   using Direction = FaultInjector::Direction;
@@ -276,10 +278,11 @@ bool DatagramIo::arm(RxEvents& events) {
     events.clear();
     return false;
   }
-  events.clear_past();  // what came before is found by receiving once more
+  events.clear_past();  // another receive finds the frames that came before
   for (const PortState* port : polled_) rte_eth_dev_rx_intr_enable(port->view.id, port->view.queue);
   armed_ = true;
-  // The peer looks at what was asked after it has published a frame; we ask, then look for frames.
+  // The peer checks this request after it has published a frame. So we first ask, and then look for
+  // frames.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return true;
 }
@@ -298,7 +301,7 @@ bool DatagramIo::has_room_for_answers(const PortState& port) const {
 }
 
 void DatagramIo::keep_rest(PortState& port, std::size_t done) {
-  assert(port.kept.empty());  // so there are never more than a burst
+  assert(port.kept.empty());  // so there is never more than a burst
   for (; done < batch_.count; ++done) port.kept.push_back(std::move(batch_.datagrams[done]));
 }
 
@@ -335,7 +338,7 @@ std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, limits::kBur
 }
 
 void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
-  // Some NICs use of each buffer only as much as is a power of two; the rest has room behind it.
+  // Some NICs use of each buffer only a power of two; there is room for the rest behind it.
   if (frame->nb_segs > 1 && rte_pktmbuf_linearize(frame) != 0) {
     ++counters_.rx_multi_segment;
     rte_pktmbuf_free(frame);
@@ -348,7 +351,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
 }
 
 void DatagramIo::take_untagged(PortState& port, rte_mbuf* frame) {
-  Buffer buffer = adopt(frame);  // gives the frame back wherever it is dropped
+  Buffer buffer = adopt(frame);  // frees the frame wherever it is dropped
   const auto bytes = buffer.bytes();
   ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
   if (parsed.verdict == FrameVerdict::kArp) return take_arp(port, bytes);
@@ -367,7 +370,7 @@ void DatagramIo::take_untagged(PortState& port, rte_mbuf* frame) {
   frame->data_off = static_cast<std::uint16_t>(frame->data_off + kHeaderBytes);
   frame->data_len = static_cast<std::uint16_t>(parsed.payload_bytes);
   frame->pkt_len = static_cast<std::uint32_t>(parsed.payload_bytes);
-  frame->ol_flags = 0;  // the port's judgement of what was received says nothing of what we send
+  frame->ol_flags = 0;  // the flags of a received frame must not affect what is sent
   parsed.from.port_id = port.view.id;
   parsed.from.lane = port.lane;
   parsed.from.off_machine = port.view.off_machine;
@@ -391,7 +394,7 @@ void DatagramIo::hand_over(PortState& port, std::uint16_t udp_port, Buffer frame
   rte_pktmbuf_free(mbuf);
 }
 
-/// Each in a buffer of our own: what a lane keeps must not be another's.
+/// Copies each into a buffer of our own, as what a lane keeps must not belong to another lane.
 std::size_t DatagramIo::take_handed_over() {
   std::array<rte_mbuf*, limits::kBurst> frames;
   const std::size_t room = frames.size() - handed_over_.size();
@@ -414,7 +417,7 @@ std::size_t DatagramIo::take_handed_over() {
   return n;
 }
 
-/// A port that takes nothing must not hold up the others.
+/// A port that accepts nothing must not delay the others.
 DatagramIo::Pending DatagramIo::what_to_do(const Datagram& datagram) const {
   const PortState* const port = find(datagram.from.port_id);
   if (port == nullptr) return Pending::kDrop;
@@ -422,7 +425,8 @@ DatagramIo::Pending DatagramIo::what_to_do(const Datagram& datagram) const {
   return port->tx.moves() ? Pending::kKeep : Pending::kDrop;
 }
 
-/// Of several queues the first one asks, and an answer may come to any.
+/// If there are several queues, the first one sends requests, and the answer may come to any of
+/// them.
 void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
   const LocalAddress& us = port.view.address;
   const std::optional<Arp> arp = parse_arp(frame);
@@ -464,7 +468,7 @@ void DatagramIo::set_groups(std::span<const std::uint32_t> groups, Time now) {
   send_igmp();
 }
 
-/// Whichever queue of the port it came to.
+/// To whichever queue of the port it came.
 void DatagramIo::take_igmp(const PortState& port, std::span<const std::byte> frame) {
   Igmp& igmp = *find(port.view.id)->igmp;
   switch (igmp.take(igmp_message(frame), turn_)) {
@@ -481,14 +485,14 @@ void DatagramIo::take_igmp(const PortState& port, std::span<const std::byte> fra
   }
 }
 
-/// As payloads: reports of many groups do not fit the buffers for headers.
+/// Sent as payloads, as reports of many groups do not fit into the buffers for headers.
 void DatagramIo::send_igmp() {
   igmp_due_ = kNever;
   for (PortState* port : network_) {
     if (!port->igmp) continue;
     while (const auto message = port->igmp->next_message(turn_)) {
       Buffer frame = allocate(kIgmpHeaderBytes + message->size);
-      if (!frame) continue;  // lost, as it may be on its way
+      if (!frame) continue;  // a lost report is repeated anyway
       write_igmp(frame.writable(), port->view.address, message->to, message->bytes());
       push(*port, release(frame));
       ++counters_.igmp_reports_sent;
@@ -545,7 +549,8 @@ Buffer DatagramIo::send_and_keep(const Endpoint& to, Buffer payload) {
   return kept;
 }
 
-/// On its way to the wire, with a tag where the port has a VLAN. Of every packet: inline.
+/// Queues a frame, with a tag if the port has a VLAN. It is inline, as it is called for every
+/// packet.
 inline void DatagramIo::push(PortState& port, rte_mbuf* frame) {
   if (port.view.vlan != kNoVlan) tag(port, frame);
   port.tx.push(frame, counters_);

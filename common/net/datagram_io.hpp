@@ -1,6 +1,6 @@
 // UDP over a set of ports, for one polling thread: a lane of the aggregator or a worker's progress
-// loop. It strips and writes the headers, answers ARP, pings and IGMP, and keeps what a port cannot
-// take.
+// loop. It strips and writes headers, answers ARP, pings and IGMP, and keeps what a port cannot
+// accept yet.
 #pragma once
 
 #include <array>
@@ -29,78 +29,83 @@ namespace sluice::net {
 
 class Capture;
 
-/// One thread uses it; it shares nothing with another but the pools.
+/// Used by one thread. Threads share only the pools.
 class DatagramIo final : public KeepingSink {
  public:
-  /// Payloads come from `payloads`, the headers of shared payloads from `headers` (0 payload bytes
-  /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535. Where the
-  /// handler may answer one datagram with many, `fan_out` (0 .. backlog_max) says with how many: a
-  /// port is not received from while it has no room for so many answers, so that none is dropped;
-  /// nor while a port that leaves the machine has none, and moves: answers may go there, too. A
-  /// local peer that takes little is nobody's reason to wait but its own.
-  /// Of two ends that answer each other one at most may do so: else each might wait for the other.
+  /// Payloads come from `payloads`; the headers of shared payloads come from `headers` (whose
+  /// payloads may have 0 bytes). For a port that refuses frames, up to `backlog_max` wait, 64 ..
+  /// 65535.
+  ///
+  /// `fan_out` (0 .. backlog_max) is how many answers the handler may send to one datagram. A port
+  /// is not polled while it has no room for so many answers, so that none is dropped. It is also
+  /// not polled while a port that leaves the machine has no room, as answers may go there, too;
+  /// except if that port accepts nothing any more. A slow local peer only delays itself. Of two
+  /// ends that answer each other, at most one may use `fan_out`; otherwise each could wait for the
+  /// other.
   DatagramIo(BufferPool& payloads, BufferPool& headers,
              std::size_t backlog_max = limits::kMaxBacklog, std::size_t fan_out = 0);
   ~DatagramIo();
 
-  /// Puts faults into the traffic of the ports that are added from now on.
+  /// Injects faults into the traffic of ports that are added from now on.
   void inject_faults(const FaultPlan& plan) { faults_ = plan; }
 
-  /// Begins to poll a queue of a port: one of the queues, or all one after the other. Of several,
-  /// queue l is the way to lane l of whoever is at the other end. Not from a handler.
+  /// Begins to poll a queue of a port: one of its queues, or all of them one after the other. If
+  /// there are several, queue l leads to lane l of the other end. Not to be called by a handler.
   void add_port(const PortView& port);
 
-  /// Lets go of a port: what is still queued for it is dropped and counted. Not from a handler.
+  /// Removes a port: what is still queued for it is dropped and counted. Not to be called by a
+  /// handler.
   void remove_port(std::uint16_t port_id);
 
-  /// Datagrams to this UDP port reach the handler from now on; all others are dropped.
+  /// Gives datagrams to this UDP port to the handler from now on. All others are dropped.
   void listen(std::uint16_t udp_port) { listened_.set(udp_port); }
 
-  /// The same of all ports from which a worker may be told to send to lane `lane`.
+  /// Does the same for all ports from which a worker may be asked to send to lane `lane`.
   void listen_to_source_ports(std::size_t lane) {
     for (std::size_t i = 0; i < kSourcePortsOfLane; ++i) listened_.set(first_source_port(lane) + i);
   }
 
-  /// From now on, until null comes, frames are captured as ports bring and take them.
+  /// Captures frames as ports receive and accept them; null ends that.
   void capture(std::shared_ptr<Capture> capture);
 
-  /// From now on this is lane `lane` of several: what comes over a network for others goes to them,
-  /// and what comes there for this one is received here. (Local peers have a queue for each lane.)
-  /// `others` must outlive this object.
+  /// Makes this lane `lane` of several: datagrams from a network that are for other lanes are given
+  /// to them, and those that they give to this one are received here. (Local peers have a queue for
+  /// each lane.) `others` must outlive this object.
   void join(HandOver& others, std::size_t lane) {
     others_ = &others;
     lane_ = lane;
   }
 
-  /// From now on what comes to these multicast groups is received, too, at every port that leaves
-  /// the machine: those that are here and those that are added later. Switches and routers are told
-  /// what changed, by IGMP. At most kMaxGroups, in host byte order, none of 224.0.0.0/24. Not from
-  /// a handler; cheap when nothing changed.
+  /// Sets the multicast groups that are received, at every port that leaves the machine: those that
+  /// are here and those that are added later. Switches and routers learn of changes by IGMP. There
+  /// may be kMaxGroups, in host byte order, none of 224.0.0.0/24. Not to be called by a handler. It
+  /// is cheap if nothing has changed.
   void set_groups(std::span<const std::uint32_t> groups, Time now);
 
-  /// Every turn, where groups may be set: queues the IGMP reports that are due.
+  /// To be called every turn if groups may be set: queues the IGMP reports that are due.
   void on_time(Time now) {
     turn_ = now;
     if (now >= igmp_due_) send_igmp();
   }
 
-  /// A payload to be filled, of exactly `size` bytes; empty when the pool is empty or its buffers
-  /// are smaller.
+  /// Returns an empty payload of exactly `size` bytes; an empty buffer if the pool is empty or its
+  /// buffers are smaller.
   Buffer allocate(std::size_t size) override;
 
-  /// Queues the payload for its way to `to`, from `to.local_udp_port` of `to.port_id`. If other
-  /// references to it exist it is sent behind a header of its own, and its bytes must not change
-  /// as long as they do.
+  /// Queues the payload for `to`, from `to.local_udp_port` of `to.port_id`. If there are other
+  /// references to it, it is sent behind a separate header, and its bytes must not change as long
+  /// as they exist.
   void send(const Endpoint& to, Buffer payload) override;
 
-  /// The same with a payload's only reference; returns another, to read from: it is not to be sent.
+  /// The same for a payload's only reference. Returns another one, for reading only: it must not be
+  /// sent.
   Buffer send_and_keep(const Endpoint& to, Buffer payload) override;
 
-  /// Queues a complete Ethernet frame as it is: no tag is put on it.
+  /// Queues a complete Ethernet frame without changes: it gets no tag.
   void send_frame(std::uint16_t port_id, Buffer frame);
 
   /// Polls every port once and calls `handler(const Endpoint& from, Buffer payload)` for each
-  /// datagram; it may send, not receive. Returns the number of frames received, of whatever kind.
+  /// datagram. The handler may send, but not receive. Returns the number of frames of any kind.
   template <class Handler>
   std::size_t receive(Handler&& handler) {
     std::size_t frames = 0;
@@ -126,51 +131,53 @@ class DatagramIo final : public KeepingSink {
     return frames;
   }
 
-  /// Whether every port can tell of its next frame.
+  /// Whether every port can signal its next frame.
   bool tells() const;
 
-  /// Asks every port to tell of its next frame, and adds what will become readable then to
-  /// `events`. False, and nothing is added, if one of them cannot tell. Receive once more before
-  /// you wait: a frame may have come before the asking. Holds until frames are received.
+  /// Asks every port to signal its next frame, and adds the descriptors that become readable then
+  /// to `events`. Returns false, and adds nothing, if one of them cannot do that. Receive once more
+  /// before you wait, as a frame may have come before the request. The request ends when frames are
+  /// received.
   bool arm(RxEvents& events);
 
-  /// Offers everything queued to the ports. Call it once per turn of the loop.
+  /// Offers everything that is queued to the ports. Call it once per turn of the loop.
   void flush();
 
-  /// The last flush: again until the ports have taken everything, `longest` at most. Whether they
-  /// have.
+  /// The last flush: repeats it until the ports have accepted everything, for at most `longest`.
+  /// Returns whether they have.
   bool drain(Duration longest);
 
-  /// Before a port is closed, which takes with it what its peer has not read: until `ipv4`, through
-  /// that port, has read all that was sent there, `longest` at most. It is asked by ARP, behind the
-  /// rest on each queue. Whether it has answered. What else comes meanwhile is dropped.
+  /// For use before a port is closed, as data that its peer has not read is lost then. Waits, at
+  /// most `longest`, until `ipv4` has read all that was sent through that port: it sends an ARP
+  /// request behind the data of each queue. Returns whether the answers came. Other frames that
+  /// come meanwhile are dropped.
   bool await_reading(std::uint16_t port_id, std::uint32_t ipv4, Duration longest);
 
-  /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
-  /// there is dropped and counted, and so is what was still queued. A new port counts as up.
+  /// Sets whether there is somebody at the other end of a port's link. While there is not, what is
+  /// sent there is dropped and counted, including what was still queued. A new port counts as up.
   void set_link(std::uint16_t port_id, bool up);
 
-  /// Whether the last receive() let a port wait, as there was no room for answers.
+  /// Whether the last receive() skipped a port, as there was no room for answers.
   bool held_back() const { return held_back_; }
-  /// Whether the last flush() left frames that a port did not take. Costs nothing.
+  /// Whether the last flush() left frames that a port did not accept. Costs nothing.
   bool left_backlog() const { return left_backlog_; }
 
-  /// Whether a port did not take all yet.
+  /// Whether there is a port that has not accepted everything yet.
   bool has_backlog() const;
-  /// Frames that a port did not take yet.
+  /// How many frames a port has not accepted yet.
   std::size_t backlog(std::uint16_t port_id) const;
 
-  /// The Ethernet address that leads to `ipv4` through a port. Unknown ones are asked for, by ARP
-  /// and at most ten times a second: call again until it is there.
+  /// The Ethernet address that leads to `ipv4` through a port. An unknown one is asked for by ARP,
+  /// at most ten times a second: call again until it is there.
   std::optional<MacAddress> resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now);
 
-  /// As resolve, and asks also if the address is known: a peer that fell silent may have been
-  /// replaced by another machine. Gives what was known until that one has answered. Where several
-  /// claim the address, `turn` takes one after the other, from the last one on.
+  /// As resolve(), but asks even if the address is known: a silent peer may have been replaced by
+  /// another machine. Returns the known address until that machine has answered. If several claim
+  /// the address, `turn` selects them one after the other, beginning with the last one.
   std::optional<MacAddress> resolve_again(std::uint16_t port_id, std::uint32_t ipv4, Time now,
                                           std::size_t turn = 0);
 
-  /// All who lately said by ARP that they lead to `ipv4`, a few at most, the last one first.
+  /// All that have recently claimed `ipv4` by ARP, a limited number, the last one first.
   std::vector<MacAddress> claimants(std::uint16_t port_id, std::uint32_t ipv4) const;
 
   const IoCounters& counters() const { return counters_; }
@@ -244,17 +251,17 @@ class DatagramIo final : public KeepingSink {
   };
   std::vector<Queues> by_id_;
   std::vector<PortState*> polled_;
-  std::vector<PortState*> network_;  // of these, what leaves the machine
+  std::vector<PortState*> network_;  // those that leave the machine
   std::vector<std::uint32_t> groups_;
   Time turn_{};             // when the last turn began
-  Time igmp_due_ = kNever;  // the next report, of whatever port
+  Time igmp_due_ = kNever;  // the next report of any port
   FaultPlan faults_;
-  std::shared_ptr<Capture> capture_;  // mostly none
+  std::shared_ptr<Capture> capture_;  // usually null
   HandOver* others_ = nullptr;
-  std::size_t lane_ = 0;               // among these
-  std::vector<Datagram> handed_over_;  // a burst at most: some wait for room for their answers
-  Batch batch_;                        // of the poll under way
-  bool armed_ = false;                 // ports were asked to tell of frames
+  std::size_t lane_ = 0;               // this lane's number
+  std::vector<Datagram> handed_over_;  // at most a burst; some wait for room for their answers
+  Batch batch_;                        // the current poll's
+  bool armed_ = false;                 // ports were asked to signal frames
   bool held_back_ = false;
   bool left_backlog_ = false;
   IoCounters counters_;

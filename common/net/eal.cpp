@@ -17,16 +17,16 @@
 
 #include "common/base/limits.hpp"
 #include "common/log/logger.hpp"
-#include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/own_directory.hpp"
+#include "common/net/thread_state_guard.hpp"
 
 namespace sluice::net {
 namespace {
 
 bool environment_started = false;
 
-// One DPDK lcore that may run on every CPU the caller may: DPDK shall not choose for it.
+// One lcore of DPDK that may run on every CPU of the caller, so that DPDK does not choose.
 std::string lcores(const cpu_set_t& affinity) {
   std::string cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
@@ -38,7 +38,7 @@ std::vector<std::string> arguments(const EalOptions& options, const cpu_set_t& a
   std::vector<std::string> args{"sluice", lcores(affinity), "-m",
                                 std::to_string(options.memory_mib)};
   if (options.hugepages) {
-    // Few memory files, gone with the process: virtio-user passes at most eight to its peer.
+    // Few memory files, which end with the process: virtio-user passes at most eight to its peer.
     args.insert(args.end(), {"--in-memory", "--single-file-segments"});
   } else {
     args.insert(args.end(), {"--no-huge", "--no-shconf"});
@@ -52,9 +52,9 @@ std::vector<std::string> arguments(const EalOptions& options, const cpu_set_t& a
   return args;
 }
 
-std::string made_at_random;  // the runtime directory, if another has the name that we would give it
+std::string made_at_random;  // the runtime directory, if another user has the first choice of name
 
-// What others have put in its place is left alone.
+// Does not touch what other users have put in its place.
 std::string make_runtime_directory() {
   std::error_code ignored;
   const std::string name =
@@ -64,7 +64,7 @@ std::string make_runtime_directory() {
       make_own_directory("runtime directory", name);
       return name;
     } catch (const Error&) {
-      // Anybody may have guessed the name.
+      // Another user may have guessed the name.
     }
   std::string unguessed = name + "-XXXXXX";
   if (mkdtemp(unguessed.data()) == nullptr)
@@ -73,8 +73,8 @@ std::string make_runtime_directory() {
   return made_at_random = unguessed;
 }
 
-// Without XDG_RUNTIME_DIR an unprivileged DPDK uses /tmp/dpdk, which belongs to whichever user came
-// first. A directory of this user's own takes its place while DPDK starts.
+// Without XDG_RUNTIME_DIR, an unprivileged DPDK uses /tmp/dpdk, which belongs to the user who came
+// first. While DPDK starts, this replaces it by a directory of this user's own.
 class RuntimeDirectory {
  public:
   RuntimeDirectory() {
@@ -90,8 +90,8 @@ class RuntimeDirectory {
   bool set_ = false;
 };
 
-// It holds nothing but the telemetry socket: without that it goes at once, so that a process that
-// is killed leaves nothing behind.
+// The directory only has the telemetry socket. Without that it is removed at once, so that a
+// process that is killed leaves nothing behind.
 void remove_runtime_directory() {
   std::error_code ignored;
   std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
@@ -100,7 +100,7 @@ void remove_runtime_directory() {
   std::filesystem::remove(made_at_random, ignored);
 }
 
-/// DPDK makes a file of it: beyond the limit that would end the process by a signal.
+/// DPDK makes a file of this size. Beyond the limit, a signal would end the process.
 void require_file_size(std::size_t memory_mib) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < memory_mib << 20)
@@ -143,7 +143,7 @@ Eal::Eal(const EalOptions& options) {
   EalLog::instance().collect();
   int result;
   {
-    const CallerState restore_at_end;
+    const ThreadStateGuard restore_at_end;
     const RuntimeDirectory runtime_directory;
     std::vector<std::string> args = arguments(options, restore_at_end.affinity());
     std::vector<char*> argv;
@@ -157,8 +157,8 @@ Eal::Eal(const EalOptions& options) {
   if (!options.telemetry) remove_runtime_directory();
 }
 
-// Without rte_eal_cleanup: DPDK 22.11 never joins its interrupt and vhost threads, and frees what
-// they use (seen: "Error adding fd" panics after every second run that had just closed a port).
+// Does not call rte_eal_cleanup: DPDK 22.11 never joins its interrupt and vhost threads, and frees
+// what they use (seen: "Error adding fd" panics in every second run that had just closed a port).
 Eal::~Eal() {
   remove_runtime_directory();
 }
@@ -174,7 +174,7 @@ std::size_t memory_available() {
 }
 
 ThreadRegistration::ThreadRegistration() {
-  const CallerState restore_at_end;
+  const ThreadStateGuard restore_at_end;
   if (rte_thread_register() != 0)
     spdlog::debug("a thread cannot register with DPDK: {}", rte_strerror(rte_errno));
 }

@@ -39,9 +39,9 @@ void to_default_logger(LogLevel level, std::string_view text) {
   spdlog::log(to_spdlog(level), "dpdk: {}", text);
 }
 
-// What DPDK complains of where nothing is wrong: vhost and virtio-user of every peer that comes,
-// goes or dies, which daemons and workers report themselves, and telemetry of a socket for clients
-// of years ago. Since 24.11 it names a part of virtio before the function.
+// Complaints of DPDK about things that are not wrong: vhost and virtio-user complain of every peer
+// that comes, goes or dies, which daemons and workers report themselves; telemetry complains of a
+// socket for very old clients. Since 24.11 it names a part of virtio before the function.
 bool is_routine(std::string_view text) {
   for (const std::string_view part : {"VIRTIO_DRIVER: ", "VIRTIO_INIT: "})
     if (text.starts_with(part)) text.remove_prefix(part.size());
@@ -68,8 +68,8 @@ void EalLog::open(LogSink sink, LogLevel level) {
   if (!stream_) {
     stream_ = fopencookie(
         this, "w", {.read = nullptr, .write = write_to_log, .seek = nullptr, .close = nullptr});
-    // Unbuffered: a message arrives on the thread that wrote it, while its level is known; in
-    // pieces of 128 bytes from glibc 2.37 on.
+    // Unbuffered: a message arrives on the thread that wrote it, while its level is known. From
+    // glibc 2.37 on it comes in pieces of 128 bytes.
     setvbuf(stream_, nullptr, _IONBF, 0);
   }
   rte_openlog_stream(stream_);

@@ -11,7 +11,7 @@
 
 namespace sluice::net {
 
-/// Once opened it stays for the rest of the process: DPDK's threads may log until the very end.
+/// Stays open until the end of the process, as DPDK's threads may log until then.
 class EalLog {
  public:
   static EalLog& instance();
@@ -19,15 +19,15 @@ class EalLog {
   /// Routes DPDK's log to `sink` at `level`.
   void open(LogSink sink, LogLevel level);
 
-  /// Starts to collect complaints (warnings and worse), whatever the level; `collected` gives the
-  /// last of them, joined by "; ", and stops.
+  /// collect() starts to collect complaints (warnings and worse) at any level; collected() stops
+  /// that and returns the last of them, joined by "; ".
   void collect();
   std::string collected();
 
-  /// Pieces of lines.
+  /// Takes pieces of lines.
   void write(std::string_view text);
 
-  /// A line of our own, about what DPDK does for us: it goes where DPDK's lines go.
+  /// Logs a line of our own about what DPDK does for us, to the same sink.
   void say(LogLevel level, std::string_view text);
 
  private:

@@ -12,8 +12,8 @@
 namespace sluice::net {
 namespace {
 
-/// Of what stands before a datagram's payload, with a tag where there is one; 0: the frame is none
-/// with a payload, as ARP. What we send is all of that form.
+/// The bytes before a datagram's payload, including a tag; 0 if the frame has no such payload, as
+/// ARP. All that we send has this form.
 std::size_t header_bytes(const rte_mbuf* frame) {
   constexpr std::array<std::uint8_t, 2> kIpv4{0x08, 0x00};
   const auto* const bytes = rte_pktmbuf_mtod(frame, const std::byte*);
@@ -103,7 +103,7 @@ std::size_t FaultInjector::pass_on(std::span<rte_mbuf*> out) {
   return count;
 }
 
-/// In one segment that is ours alone; null without a buffer for it.
+/// Returns a copy in one segment that nobody else has; null if there is no buffer for it.
 rte_mbuf* FaultInjector::copy(const rte_mbuf* frame) {
   rte_mbuf* const twin = rte_pktmbuf_alloc(copies_.handle());
   if (!twin) return nullptr;
@@ -123,8 +123,9 @@ rte_mbuf* FaultInjector::copy(const rte_mbuf* frame) {
   return twin;
 }
 
-/// The frame with the damage, which may be another one than `frame`: who else holds its payload
-/// must not see it. A checksum of 0 means that there is none, so the other end takes it.
+/// Returns the damaged frame, which may be a copy of `frame`: other owners of its payload must not
+/// see the damage. The UDP checksum becomes 0, which means that there is none, so that the other
+/// end accepts the frame.
 rte_mbuf* FaultInjector::flip(rte_mbuf* frame, IoCounters& counters) {
   const std::size_t headers = header_bytes(frame);
   if (headers == 0) return frame;

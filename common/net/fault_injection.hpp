@@ -1,5 +1,5 @@
-// Faults put into the traffic of a port on purpose: between DatagramIo and the port's bursts, frame
-// by frame, in an order that a seed decides. For tests on real processes and for trying out a
+// Injects faults into the traffic of a port: between DatagramIo and the port's bursts, frame by
+// frame, in an order that a seed determines. It is for tests on real processes and for trying out a
 // network.
 #pragma once
 
@@ -19,7 +19,7 @@ struct rte_mbuf;
 
 namespace sluice::net {
 
-/// One direction of one port. Frames go in, and come out late, twice, damaged or not at all.
+/// One direction of one port. Frames that go in come out late, twice, damaged or not at all.
 class FaultInjector {
  public:
   enum class Direction : std::uint8_t { kReceiving, kSending };
@@ -27,8 +27,8 @@ class FaultInjector {
   static constexpr Duration kHoldTime = std::chrono::milliseconds(2);
   static constexpr std::size_t kHeldMax = 64;
 
-  /// Copies come from `copies`; where it is empty, a frame that needs one is left alone. The ports
-  /// of a process have faults of their own each.
+  /// Copies come from `copies`; if it is empty, a frame that needs a copy stays as it is. Each port
+  /// of a process has faults of its own.
   FaultInjector(const FaultPlan& plan, std::uint16_t port_id, Direction direction,
                 BufferPool& copies);
   ~FaultInjector();
@@ -38,16 +38,16 @@ class FaultInjector {
   /// Takes over `frame`.
   void take(rte_mbuf* frame, IoCounters& counters);
 
-  /// Hands out what is to go on, in order: the number of frames written to `out`.
+  /// Writes the frames that continue, in order, to `out`; returns their number.
   std::size_t pass_on(std::span<rte_mbuf*> out);
 
-  /// Frames that pass_on() would hand out, but for those held back.
+  /// The number of frames that pass_on() would return, without those that are held back.
   std::size_t ready() const { return ready_.size(); }
 
  private:
   struct Held {
     rte_mbuf* frame;
-    std::uint64_t until;  // goes on once so many frames were taken
+    std::uint64_t until;  // continues once so many frames were taken
     Time deadline;
   };
   struct Counted {

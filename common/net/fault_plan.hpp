@@ -1,5 +1,4 @@
-// Which faults are to be put into the traffic of a port on purpose, and how a setting says so:
-//
+// Which faults are injected into the traffic of a port, and how a setting says so:
 //   seed=7,loss=0.01,duplicate=0.01,reorder=0.02,flip=0.001,direction=both
 #pragma once
 
@@ -8,13 +7,14 @@
 
 namespace sluice::net {
 
-/// What is to go wrong, each with its probability per frame.
+/// The faults, each with its probability per frame.
 struct FaultPlan {
   std::uint64_t seed = 1;
   double loss = 0;
   double duplicate = 0;  ///< the copy goes first
-  double reorder = 0;  ///< the frame is held back until up to `overtaking` others, or 2 ms, passed
-  double flip = 0;     ///< one bit of a UDP payload, unseen by UDP's checksum
+  /// The frame is held back until up to `overtaking` others, or 2 ms, have passed.
+  double reorder = 0;
+  double flip = 0;  ///< of one bit of a UDP payload, which UDP's checksum does not show
   std::uint16_t overtaking = 8;
   bool receiving = true;
   bool sending = true;
@@ -23,7 +23,7 @@ struct FaultPlan {
   friend bool operator==(const FaultPlan&, const FaultPlan&) = default;
 };
 
-/// Reads a list as above; what is not named keeps its default, and an empty one has no faults.
+/// Reads a list as above. What it does not name keeps its default; an empty list has no faults.
 /// direction is rx, tx or both. Throws kInvalidArgument with `name`, the value and what is
 /// expected.
 FaultPlan parse_faults(std::string_view text, std::string_view name = "faults");

@@ -15,14 +15,15 @@ namespace {
 constexpr std::uint16_t kTypeIpv4 = 0x0800;
 constexpr std::uint16_t kTypeArp = 0x0806;
 constexpr std::uint16_t kTypeTag = 0x8100;
-constexpr std::uint16_t kTypeServiceTag = 0x88a8;  // 802.1ad: a provider's, outside of another
+// 802.1ad: the tag of a provider, outside of another one.
+constexpr std::uint16_t kTypeServiceTag = 0x88a8;
 constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolIgmp = 2;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint8_t kTtl = 64;
 
 // Offsets of fields within the frame.
-constexpr std::size_t kEtherType = 12;  // and before it both addresses
+constexpr std::size_t kEtherType = 12;  // both addresses come before it
 constexpr std::size_t kTagControl = kEtherType + 2;
 constexpr std::size_t kIp = kEthernetBytes;
 constexpr std::size_t kIpTotalLength = kIp + 2;
@@ -60,8 +61,9 @@ void put_mac(Bytes b, std::size_t at, const MacAddress& mac) {
   std::memcpy(b.data() + at, mac.data(), mac.size());
 }
 
-// Sum of 32-bit words in the machine's byte order. RFC 1071: the ones' complement sum may be taken
-// in any byte order and width and folded at the end. 2^32 words fit before the sum overflows.
+// Sums 32-bit words in the machine's byte order. By RFC 1071 the ones' complement sum may be
+// computed in any byte order and width, and folded at the end. 2^32 words fit before the sum
+// overflows.
 std::uint64_t raw_sum(ConstBytes bytes) {
   std::uint64_t sum = 0;
   std::size_t at = 0;
@@ -75,7 +77,7 @@ std::uint64_t raw_sum(ConstBytes bytes) {
   return sum + last;
 }
 
-// Folds to 16 bits, in network order's value.
+// Folds to 16 bits, as a value in network order.
 std::uint16_t fold(std::uint64_t sum) {
   sum = (sum & 0xffff'ffff) + (sum >> 32);
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
@@ -85,7 +87,7 @@ std::uint16_t fold(std::uint64_t sum) {
   return folded;
 }
 
-// Addresses, protocol and length: what UDP's checksum covers beside the UDP datagram itself.
+// What UDP's checksum covers in addition to the UDP datagram: addresses, protocol and length.
 std::uint64_t pseudo_header_sum(ConstBytes frame) {
   std::array<std::byte, 12> pseudo{};
   std::memcpy(pseudo.data(), frame.data() + kIpSource, 8);
@@ -137,13 +139,13 @@ FrameVerdict judge_igmp(ConstBytes frame) {
   const std::size_t ip_bytes = get16(frame, kIpTotalLength);
   if (ip_bytes > frame.size() - kIp || ip_bytes < ip_header_bytes(frame) + kIgmpBytes)
     return FrameVerdict::kBadIgmp;
-  // Nobody has forwarded it: it is from somebody on the link.
+  // Only a host on the link can have sent it, as nobody forwards such packets.
   if (get8(frame, kIpTtl) != 1) return FrameVerdict::kBadIgmp;
   return fold(raw_sum(igmp_message(frame))) == 0xffff ? FrameVerdict::kIgmp
                                                       : FrameVerdict::kBadIgmp;
 }
 
-// Of an IPv4 packet to a group of ours or to all hosts: as judge_ip.
+// Judges an IPv4 packet to a group of ours or to all hosts, as judge_ip does.
 FrameVerdict judge_group_ip(ConstBytes frame, Verified verified) {
   const std::size_t header_bytes = ip_header_bytes(frame);
   if (get8(frame, kIp) >> 4 != 4 || header_bytes < kIpv4Bytes) return FrameVerdict::kBadIpHeader;
@@ -162,7 +164,8 @@ bool is_tag(std::uint16_t type) {
   return type == kTypeTag || type == kTypeServiceTag;
 }
 
-// Of a frame that is not to our Ethernet address alone. Kept out of the way of those that are.
+// Judges a frame that is not addressed to our Ethernet address alone. It is a separate function so
+// that it does not slow down the common case.
 [[gnu::noinline]] FrameVerdict judge_shared(ConstBytes frame, std::span<const std::uint32_t> groups,
                                             Verified verified) {
   const MacAddress destination = get_mac(frame, 0);
@@ -291,7 +294,7 @@ void write_headers(std::span<std::byte, kHeaderBytes> out, const LocalAddress& u
   put16(out, kIpId, ip_id);
   put16(out, kIpFragment, kDontFragment);
   put16(out, kIpTtl, kTtlAndProtocol);
-  // From the values: reading back what was just written, in other widths, would wait for the cache.
+  // Computed from the values: to read back what was just written, in other widths, would stall.
   std::uint32_t sum = kVersionAndLength + ip_bytes + ip_id + kDontFragment + kTtlAndProtocol;
   for (const std::uint32_t address : {us.ipv4, to.ipv4})
     sum += (address >> 16) + (address & 0xffff);

@@ -77,8 +77,9 @@ bool GroupFilter::list_in_device(std::span<const std::uint32_t> groups) const {
                                       static_cast<std::uint32_t>(addresses.size())) == 0;
 }
 
-/// By a packet socket that receives nothing. Where the kernel joined the groups it would report
-/// them itself, from another address. The new socket's memberships begin before the old one's end.
+/// Uses a packet socket that receives nothing. If the kernel joined the groups, it would also
+/// report them, from another address. The new socket's memberships begin before those of the old
+/// one end.
 bool GroupFilter::list_in_kernel(std::span<const std::uint32_t> groups) {
   if (interface_.empty()) return false;
   const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);

@@ -1,5 +1,5 @@
-// Which multicast groups a port's device lets in: by default it takes what is for itself and
-// broadcasts.
+// Which multicast groups a port's device accepts. By default it accepts frames to its own address
+// and broadcasts.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@ namespace sluice::net {
 
 class GroupFilter {
  public:
-  /// How the device was told.
+  /// How the device is configured.
   enum class Means : std::uint8_t {
     kNone,          ///< not at all: there are no groups, or nothing works
-    kDevice,        ///< its list of addresses
-    kKernel,        ///< the list of the kernel's interface that the device is
-    kAllMulticast,  ///< it takes all groups
-    kPromiscuous,   ///< it takes everything
+    kDevice,        ///< by its list of addresses
+    kKernel,        ///< by the list of the kernel's interface that belongs to the device
+    kAllMulticast,  ///< it accepts all groups
+    kPromiscuous,   ///< it accepts everything
   };
 
-  /// `interface`: the kernel's that the device is; empty: it is none.
+  /// `interface` is the kernel's interface of the device; empty if there is none.
   GroupFilter(std::uint16_t port_id, std::string interface);
-  /// The device is as it was before.
+  /// Restores the configuration of the device.
   ~GroupFilter();
   GroupFilter(const GroupFilter&) = delete;
   GroupFilter& operator=(const GroupFilter&) = delete;
 
-  /// From now on the device lets in these groups, in host byte order, and queries about them.
+  /// Lets the device accept these groups, in host byte order, and queries about them.
   Means receive(std::span<const std::uint32_t> groups);
 
  private:
@@ -39,7 +39,7 @@ class GroupFilter {
   std::uint16_t port_id_;
   std::string interface_;
   Means means_ = Means::kNone;
-  int socket_ = -1;  // whose memberships are the kernel's list
+  int socket_ = -1;  // its memberships are the kernel's list
 };
 
 /// For logs: "its list of addresses".

@@ -1,5 +1,6 @@
-// Frames that reached a lane and are for another one: where a device cannot steer by UDP port, it
-// spreads them over its queues as it likes. Each lane has a bounded ring that all others fill.
+// Passes frames that reached one lane to the lane that they are for. A device that cannot steer by
+// UDP port spreads frames over its queues in its own way. Each lane has a bounded ring that all
+// others fill.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +23,14 @@ class HandOver {
   HandOver(const HandOver&) = delete;
   HandOver& operator=(const HandOver&) = delete;
 
-  /// Lane `lane` is where datagrams to this UDP port belong. Before any lane runs.
+  /// Registers that datagrams to this UDP port belong to lane `lane`. Call it before any lane runs.
   void listens(std::size_t lane, std::uint16_t udp_port);
   std::optional<std::size_t> listener(std::uint16_t udp_port) const;
 
-  /// A frame as it was received, with its port's number. For any lane. False: the ring is full, and
-  /// the frame the caller's still.
+  /// Passes a frame as it was received, with the number of its port. For any lane. Returns false if
+  /// the ring is full; then the frame still belongs to the caller.
   bool give(std::size_t to, rte_mbuf* frame);
-  /// What others gave this lane; for its thread. How many.
+  /// Takes what other lanes gave to this one, on this one's thread. Returns how many.
   std::size_t take(std::size_t lane, std::span<rte_mbuf*> frames);
 
  private:

@@ -15,8 +15,7 @@ constexpr std::uint8_t kReportOfVersion2 = 0x16;
 constexpr std::uint8_t kLeaveOfVersion2 = 0x17;
 constexpr std::uint8_t kReportOfVersion3 = 0x22;
 
-// Records of a report of version 3: their lists of sources are empty, so they are about all of
-// them.
+// Records of a report of version 3. Their lists of sources are empty, so they concern all sources.
 constexpr std::uint8_t kModeIsExclude = 2;
 constexpr std::uint8_t kChangeToInclude = 3;  // from no source: the group was left
 constexpr std::uint8_t kChangeToExclude = 4;  // no source: the group was joined
@@ -24,9 +23,9 @@ constexpr std::uint8_t kChangeToExclude = 4;  // no source: the group was joined
 // Offsets of fields within messages.
 constexpr std::size_t kMaxResponse = 1;
 constexpr std::size_t kGroup = 4;
-constexpr std::size_t kRecords = 6;      // their number, in a report of version 3
+constexpr std::size_t kRecords = 6;      // number of records in a report of version 3
 constexpr std::size_t kQuerier = 8;      // flags and robustness, in a query of version 3
-constexpr std::size_t kSources = 10;     // their number, in a query of version 3
+constexpr std::size_t kSources = 10;     // number of sources in a query of version 3
 constexpr std::size_t kQueryBytes = 12;  // of version 3, before its sources
 
 constexpr Duration kTenth = std::chrono::milliseconds(100);
@@ -35,8 +34,8 @@ constexpr unsigned kDefaultRobustness = 2;
 
 constexpr Time kAtOnce = Time::min();
 
-// RFC 3376, 4.1.1: from 128 on a floating point number, with an exponent and a mantissa of which
-// the first bit is left out.
+// RFC 3376, 4.1.1: from 128 on it is a floating-point number, with an exponent and a mantissa
+// without its first bit.
 Duration response_time(std::uint8_t code) {
   if (code < 128) return code * kTenth;
   return ((code & 0xf) | 0x10) * (1 << ((code >> 4 & 7) + 3)) * kTenth;
@@ -63,7 +62,7 @@ void Igmp::set_groups(std::span<const std::uint32_t> groups) {
     assert(is_multicast(ipv4) && !is_link_local_multicast(ipv4));
     Group* group = find(ipv4);
     if (group == nullptr) {
-      // Whoever joins and leaves this fast has the first reports sent, and no more.
+      // If groups are joined and left this fast, only the first reports are sent.
       if (groups_.size() == 2 * kMaxGroups)
         groups_.erase(std::ranges::find(groups_, false, &Group::joined));
       group = &groups_.emplace_back(Group{.ipv4 = ipv4});
@@ -98,7 +97,8 @@ Igmp::Outcome Igmp::take(std::span<const std::byte> message, Time now) {
   }
 }
 
-/// A query about some sources of a group is answered as one about the group: we want them all.
+/// A query about some sources of a group is answered as one about the group, as we want all
+/// sources.
 Igmp::Outcome Igmp::take_query(std::span<const std::byte> message, Time now) {
   const bool is_version3 = message.size() >= kQueryBytes;
   if (!is_version3 && message.size() != kIgmpBytes) return Outcome::kIgnored;
@@ -117,7 +117,7 @@ Igmp::Outcome Igmp::take_query(std::span<const std::byte> message, Time now) {
     longest = code == 0 ? kResponseTimeOfVersion1 : code * kTenth;
     version2_until_ = after(now, robustness_ * kQueryInterval + longest);
   }
-  // In version 3 one report answers for all groups, so they have one time.
+  // In version 3 one report answers for all groups, so they have the same time.
   const Duration delay = random_up_to(longest);
   for (Group& each : groups_) {
     if (!each.joined || (asked != 0 && each.ipv4 != asked)) continue;
@@ -127,7 +127,7 @@ Igmp::Outcome Igmp::take_query(std::span<const std::byte> message, Time now) {
   return Outcome::kQuery;
 }
 
-/// In version 2 one host's answer will do for all.
+/// In version 2 the answer of one host is enough.
 Igmp::Outcome Igmp::take_report(std::uint32_t ipv4, Time now) {
   Group* const group = find(ipv4);
   if (!is_version2(now) || group == nullptr || group->answer_due == kNever)
@@ -152,7 +152,8 @@ Time Igmp::next_time() const {
 std::optional<IgmpMessage> Igmp::next_message(Time now) {
   if (groups_.empty()) return std::nullopt;
   const auto by_due = [&](const Group& g) { return std::pair(due(g), g.answer_due); };
-  const auto first = std::ranges::min_element(groups_, {}, by_due);  // of many, who waits longest
+  // Of several, the one that waits longest.
+  const auto first = std::ranges::min_element(groups_, {}, by_due);
   if (now < due(*first)) return std::nullopt;
   const IgmpMessage message =
       is_version2(now) ? message_version2(*first, now) : report_version3(now);
@@ -171,7 +172,7 @@ IgmpMessage Igmp::message_version2(Group& group, Time now) {
   return message;
 }
 
-/// Of every group of which something is due.
+/// A report of every group for which something is due.
 IgmpMessage Igmp::report_version3(Time now) {
   IgmpMessage message;
   message.to = kReportsVersion3;
@@ -196,7 +197,7 @@ IgmpMessage Igmp::report_version3(Time now) {
   return message;
 }
 
-/// A change says what an answer would have said.
+/// A report of a change also answers queries.
 void Igmp::sent(Group& group, Time now, Duration until_repeated) {
   group.answer_due = kNever;
   if (!has_change_due(group, now)) return;
@@ -204,7 +205,8 @@ void Igmp::sent(Group& group, Time now, Duration until_repeated) {
   group.change_due = group.changes_left == 0 ? kNever : after(now, until_repeated);
 }
 
-/// Vigna's splitmix64: good numbers from any seed, as Ethernet addresses of hosts differ little.
+/// Vigna's splitmix64: good numbers from any seed, as the Ethernet addresses of hosts differ
+/// little.
 Duration Igmp::random_up_to(Duration longest) {
   std::uint64_t x = random_ += 0x9e37'79b9'7f4a'7c15;
   x = (x ^ (x >> 30)) * 0xbf58'476d'1ce4'e5b9;

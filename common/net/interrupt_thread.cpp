@@ -36,7 +36,7 @@ bool set_alarm(const SharedCall& call, rte_eal_alarm_callback step) {
   return true;
 }
 
-// A function of its own in every build: tests/races_of_dpdk.supp names it.
+// Not inlined in any build: tests/races_of_dpdk.supp names it.
 [[gnu::noinline]] SharedCall take(void* argument) {
   return *std::unique_ptr<SharedCall>(static_cast<SharedCall*>(argument));
 }
@@ -47,8 +47,9 @@ void run(void* argument) {
   if (!call->given_up) call->what();
 }
 
-// A driver's alarm that was set before this is due within a microsecond, before ours. Once that is
-// due, too, DPDK runs both without an interrupt in between, which might set another.
+// An alarm that a driver has set before this is due within a microsecond, before ours. When ours is
+// due, too, DPDK runs both without an interrupt in between, so no further alarm can be set between
+// them.
 void run_last(void* argument) {
   if (!set_alarm(take(argument), run)) return;
   const Clock::time_point due = Clock::now() + std::chrono::microseconds(2 * kLaterUs);

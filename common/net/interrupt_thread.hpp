@@ -1,4 +1,4 @@
-// DPDK's interrupt thread, on which virtio-user handles a peer that comes or goes.
+// DPDK's interrupt thread. On it, virtio-user handles peers that come or go.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace sluice::net {
 
-/// Runs `what` on DPDK's interrupt thread, after every alarm that drivers have set there, and waits
-/// for its end. What it throws is thrown here. If it has not ended after `time_limit`, peers that
-/// the thread waits for are let go of until it has. False if that thread does not begin with it
-/// two seconds later: then it will never be run.
+/// Runs `what` on DPDK's interrupt thread, after all alarms that drivers have set there, and waits
+/// for its end. Rethrows here what it throws. If it has not ended after `time_limit`, peers for
+/// which the thread waits are disconnected until it has. Returns false if that thread does not
+/// begin within a further two seconds; then it is never run.
 bool run_on_interrupt_thread(std::function<void()> what, Duration time_limit);
 
 }  // namespace sluice::net

@@ -1,4 +1,4 @@
-// Everything that can happen to a frame, counted by name.
+// A counter for everything that can happen to a frame.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,16 @@
 
 namespace sluice::net {
 
-/// Written by the one thread that owns the DatagramIo; others take copies through that thread.
+/// Written only by the thread that owns the DatagramIo; other threads get copies through it.
 struct IoCounters {
-  std::uint64_t rx_frames = 0;           ///< everything the ports gave us
-  std::uint64_t rx_datagrams = 0;        ///< handed to the handler
-  std::uint64_t rx_bytes = 0;            ///< payload bytes of those
-  std::uint64_t rx_group_datagrams = 0;  ///< of those, what came to a multicast group
+  std::uint64_t rx_frames = 0;           ///< received from the ports
+  std::uint64_t rx_datagrams = 0;        ///< passed to the handler
+  std::uint64_t rx_bytes = 0;            ///< payload bytes of rx_datagrams
+  std::uint64_t rx_group_datagrams = 0;  ///< those of rx_datagrams that came to a multicast group
   std::uint64_t rx_too_short = 0;
   std::uint64_t rx_other_mac = 0;
-  std::uint64_t rx_other_vlan = 0;  ///< tagged for another VLAN, or untagged where one is set
+  /// With the tag of another VLAN, or without one if a VLAN is set.
+  std::uint64_t rx_other_vlan = 0;
   std::uint64_t rx_other_protocol = 0;
   std::uint64_t rx_bad_ip_header = 0;
   std::uint64_t rx_ip_options = 0;
@@ -27,33 +28,34 @@ struct IoCounters {
   std::uint64_t rx_bad_length = 0;
   std::uint64_t rx_bad_udp_checksum = 0;
   std::uint64_t rx_bad_icmp = 0;
-  std::uint64_t rx_port_closed = 0;     ///< nobody listens on that UDP port
-  std::uint64_t rx_handed_over = 0;     ///< to the lane that listens there: the device steers badly
-  std::uint64_t rx_hand_over_full = 0;  ///< dropped: that lane did not take what others gave it
+  std::uint64_t rx_port_closed = 0;  ///< nobody listens on that UDP port
+  /// To the lane that listens there, as the device does not steer well.
+  std::uint64_t rx_handed_over = 0;
+  std::uint64_t rx_hand_over_full = 0;  ///< dropped: that lane did not take frames fast enough
   std::uint64_t rx_multi_segment = 0;   ///< longer than a buffer
-  std::uint64_t tx_datagrams = 0;       ///< taken by send()
-  std::uint64_t tx_bytes = 0;           ///< payload bytes of those
-  std::uint64_t tx_frames = 0;          ///< taken by the ports
-  std::uint64_t tx_chained = 0;         ///< shared payloads sent behind a header of their own
+  std::uint64_t tx_datagrams = 0;       ///< accepted by send()
+  std::uint64_t tx_bytes = 0;           ///< payload bytes of tx_datagrams
+  std::uint64_t tx_frames = 0;          ///< accepted by the ports
+  std::uint64_t tx_chained = 0;         ///< shared payloads sent behind a separate header
   std::uint64_t tx_linearised = 0;      ///< shared payloads copied behind their header
-  std::uint64_t tx_partial_bursts = 0;  ///< the port took less than was queued
-  std::uint64_t tx_backlog_full = 0;    ///< dropped: the port takes nothing for too long
-  std::uint64_t tx_link_down = 0;       ///< dropped: nobody at the other end of the link
-  std::uint64_t tx_too_long = 0;        ///< dropped: beyond the port's MTU
+  std::uint64_t tx_partial_bursts = 0;  ///< the port accepted less than was queued
+  std::uint64_t tx_backlog_full = 0;    ///< dropped: the port accepts nothing for too long
+  std::uint64_t tx_link_down = 0;       ///< dropped: there is nobody at the other end of the link
+  std::uint64_t tx_too_long = 0;        ///< dropped: longer than the port's MTU
   std::uint64_t tx_unknown_port = 0;    ///< dropped: no such port (any more)
-  std::uint64_t tx_port_removed = 0;    ///< dropped: still queued when the port went
+  std::uint64_t tx_port_removed = 0;    ///< dropped: still queued when the port was removed
   std::uint64_t pool_empty = 0;         ///< no buffer for a payload, a header or a copy
   std::uint64_t arp_requests_sent = 0;
   std::uint64_t arp_replies_sent = 0;
-  std::uint64_t arp_learned = 0;  ///< a neighbour's address that was asked for, new or changed
-  std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or anyone we know
+  std::uint64_t arp_learned = 0;  ///< a new or changed address of a neighbour that was asked for
+  std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or a known neighbour
   std::uint64_t arp_table_full = 0;
   std::uint64_t echoes_answered = 0;     ///< pings
-  std::uint64_t igmp_queries = 0;        ///< about groups of ours; each will be answered
+  std::uint64_t igmp_queries = 0;        ///< about our groups; each is answered
   std::uint64_t igmp_reports_sent = 0;   ///< of joining and leaving groups, and answers
-  std::uint64_t igmp_reports_heard = 0;  ///< another host's, instead of an answer of ours
-  std::uint64_t igmp_ignored = 0;        ///< malformed, or not about a group of ours
-  // Put in on purpose, by a FaultInjector.
+  std::uint64_t igmp_reports_heard = 0;  ///< of another host, in place of our answer
+  std::uint64_t igmp_ignored = 0;        ///< malformed, or not about our groups
+  // Injected by a FaultInjector.
   std::uint64_t rx_fault_lost = 0;
   std::uint64_t rx_fault_duplicated = 0;
   std::uint64_t rx_fault_reordered = 0;
@@ -64,7 +66,7 @@ struct IoCounters {
   std::uint64_t tx_fault_flipped = 0;
 };
 
-/// For printing and export: every counter once.
+/// Every counter once, with its name, for logs and metrics.
 inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 50>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
@@ -120,8 +122,8 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
     }};
 static_assert(sizeof(IoCounters) == kIoCounterNames.size() * sizeof(std::uint64_t));
 
-/// Those that count frames or datagrams that were dropped. What no buffer was found for counts as
-/// pool_empty alone.
+/// Counters of dropped frames or datagrams. A frame for which there was no buffer counts only as
+/// pool_empty.
 inline constexpr std::array<std::string_view, 22> kIoDropNames{
     "rx_too_short",     "rx_other_mac",      "rx_other_vlan",       "rx_other_protocol",
     "rx_bad_ip_header", "rx_ip_options",     "rx_fragment",         "rx_bad_ip_checksum",
@@ -130,7 +132,7 @@ inline constexpr std::array<std::string_view, 22> kIoDropNames{
     "tx_link_down",     "tx_too_long",       "tx_unknown_port",     "tx_port_removed",
     "rx_fault_lost",    "tx_fault_lost"};
 
-/// Whether the counter of this name is one of them.
+/// Whether the counter with this name is in kIoDropNames.
 constexpr bool is_drop(std::string_view io_counter) {
   return std::find(kIoDropNames.begin(), kIoDropNames.end(), io_counter) != kIoDropNames.end();
 }

@@ -15,7 +15,7 @@
 namespace sluice::net {
 namespace {
 
-// False: there is no such interface, or it knows no answer.
+// Returns false if there is no such interface, or if it does not know the answer.
 bool ask(const std::string& interface, unsigned long question, ifreq& request) {
   if (interface.size() >= sizeof request.ifr_name) return false;
   interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
@@ -48,7 +48,7 @@ bool may_open_packet_sockets() {
   return true;
 }
 
-// A socket of another kind than the group's may not join it. (It gets no packets that matter.)
+// A socket of another kind cannot join the group. (This socket gets no packets that matter.)
 bool is_fanout_group_taken(std::uint16_t number) {
   const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_LOOP));
   if (fd < 0) return false;

@@ -21,7 +21,7 @@ namespace {
 constexpr LocalAddress kUs{{0x02, 's', 'l', 'g', 'e', 'n'}, 0xA9FE'0002};   // 169.254.0.2
 constexpr LocalAddress kFar{{0x02, 's', 'l', 'l', 'n', 'e'}, 0xA9FE'0001};  // 169.254.0.1
 
-// Of a frame's UDP header.
+// Reads a port from a frame's UDP header.
 std::uint16_t udp_port_at(const rte_mbuf* frame, std::size_t offset) {
   const auto* at = rte_pktmbuf_mtod_offset(frame, const std::uint8_t*, kEthernetBytes + kIpv4Bytes);
   return static_cast<std::uint16_t>(at[offset] << 8 | at[offset + 1]);
@@ -54,7 +54,7 @@ MemoryLink::MemoryLink(const MemoryLinkOptions& options, BufferPool& payloads)
     throw Error(ErrorCode::kUnavailable,
                 "memory link '" + options.name + "': no port: " + rte_strerror(rte_errno));
   PortOptions port;
-  port.device = "net_ring_" + options.name;  // DPDK's name for a port made of rings
+  port.device = "net_ring_" + options.name;  // DPDK's name for a port that consists of rings
   port.mtu = options.mtu;
   port.mac = kFar.mac;
   port.ipv4 = kFar.ipv4;
@@ -102,8 +102,8 @@ void MemoryLink::send(const Endpoint& to, Buffer payload) {
   if (queued_count_ == limits::kBurst) flush();
 }
 
-// The rings hold all that protocol and options allow to be under way; what exceeds that is lost, as
-// on any wire.
+// The rings have room for all that protocol and options allow to be under way. What exceeds that is
+// lost, as on any link.
 void MemoryLink::flush() {
   const auto count = static_cast<unsigned>(queued_count_);
   const unsigned sent = rte_ring_sp_enqueue_burst(
@@ -127,8 +127,8 @@ void MemoryLink::poll() {
   counters_.rx_frames += n;
 }
 
-// Nothing but a DatagramIo writes to the other end, so its headers are right: only the ports are
-// read. A shared payload comes behind a header of its own, and goes on without it.
+// Only a DatagramIo writes to the other end, so its headers are correct and only the ports are
+// read. A shared payload comes behind a separate header, and continues without it.
 void MemoryLink::take(rte_mbuf* frame) {
   Datagram& datagram = batch_[count_++];
   datagram.from = far_end(udp_port_at(frame, 0), udp_port_at(frame, 2));

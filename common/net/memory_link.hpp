@@ -1,6 +1,6 @@
-// A wire inside this process: a port for a DatagramIo at one end, and at the other a way to put
-// datagrams in and take them out for one caller. So a lane can be measured without a peer process,
-// over a port that costs next to nothing and, as a NIC, gathers headers and payloads by itself.
+// A link inside this process: at one end is a port for a DatagramIo, at the other end one caller
+// sends and receives datagrams. With it a lane can be measured without a peer process, over a port
+// that costs almost nothing and gathers headers and payloads by itself, as a NIC does.
 #pragma once
 
 #include <array>
@@ -23,26 +23,26 @@ namespace sluice::net {
 
 struct MemoryLinkOptions {
   std::string name = "memory0";  ///< unique in the process, at most 16 characters
-  std::size_t frames = 4096;     ///< each way holds one less; a power of two
+  std::size_t frames = 4096;     ///< each direction can hold one less; a power of two
   std::uint16_t mtu = 9000;
 };
 
-/// Our end is a sink. It and the port may be used by a thread each.
+/// Our end is a sink. It and the port may be used by one thread each.
 class MemoryLink final : public PacketSink {
  public:
-  /// Both ends take their payloads from `payloads`. Throws Error kUnavailable, kInvalidArgument.
+  /// Both ends allocate payloads from `payloads`. Throws Error kUnavailable, kInvalidArgument.
   MemoryLink(const MemoryLinkOptions& options, BufferPool& payloads);
   ~MemoryLink();
   MemoryLink(const MemoryLink&) = delete;
   MemoryLink& operator=(const MemoryLink&) = delete;
 
-  /// The far end, for a DatagramIo.
+  /// The other end, for a DatagramIo.
   PortView port() const;
 
-  /// Where `udp_port` at the far end is, as seen from `local_udp_port` at ours.
+  /// The endpoint of `udp_port` at the other end, as seen from `local_udp_port` at our end.
   Endpoint far_end(std::uint16_t udp_port, std::uint16_t local_udp_port) const;
 
-  // As those of DatagramIo. A payload that is sent has no other references.
+  // As in DatagramIo. A payload that is sent has no other references.
   Buffer allocate(std::size_t size) override;
   void send(const Endpoint& to, Buffer payload) override;
   void flush();
@@ -54,7 +54,7 @@ class MemoryLink final : public PacketSink {
     return count_;
   }
 
-  /// Of our end.
+  /// The counters of our end.
   const IoCounters& counters() const { return counters_; }
 
  private:

@@ -1,6 +1,6 @@
-// Who has which Ethernet address on a link: a bounded ARP table of the addresses somebody asked
-// for. Anybody may say that an address is his, so it keeps the last few who said so: which of them
-// is meant only shows when he answers.
+// A bounded ARP table: the Ethernet addresses of those neighbours that somebody asked for. Any host
+// may claim an address, so the table keeps the last few claims: which host is meant only shows when
+// it answers.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace sluice::net {
 class Neighbours {
  public:
   static constexpr std::size_t kMax = limits::kMaxNeighbours;
-  static constexpr std::size_t kMaxClaims = 4;  // of one address
+  static constexpr std::size_t kMaxClaims = 4;  // for one address
   static constexpr Duration kRequestInterval = std::chrono::milliseconds(100);
 
-  /// `mac` once known, of whoever claimed the address last; else `ask` says whether a request is
-  /// due (at most one per interval).
+  /// `mac` is the address of the last host that claimed it, if one is known. If not, `ask` says
+  /// whether a request is due (at most one per interval).
   struct Answer {
     std::optional<MacAddress> mac;
     bool ask = false;
@@ -29,22 +29,24 @@ class Neighbours {
   };
   Answer resolve(std::uint32_t ipv4, Time now);
 
-  /// Takes what an ARP packet says of its sender; only about addresses asked for (so that nobody
-  /// can fill the table), but also when one of those moves. True if that was news.
+  /// Takes what an ARP packet says of its sender. It only takes addresses that were asked for, so
+  /// that nobody can fill the table, but also notices when one of those moves. Returns whether that
+  /// was new.
   bool learn(std::uint32_t ipv4, const MacAddress& mac);
 
   /// Whether a request is due for an address that is known already: another machine may have it by
-  /// now. What is known stays until it answers.
+  /// now. The known address stays until that machine answers.
   bool ask_again(std::uint32_t ipv4, Time now);
 
-  /// All who claimed the address and did not let several requests pass since, the last one first.
+  /// All hosts that claim the address and have not ignored several requests since; the last one
+  /// first.
   std::vector<MacAddress> claimants(std::uint32_t ipv4) const;
 
  private:
   static constexpr unsigned kRequestsMissed = 10;
   struct Claim {
     MacAddress mac{};
-    unsigned requests = 0;  // that were made before it
+    unsigned requests = 0;  // made before this claim
   };
   struct Entry {
     std::uint32_t ipv4 = 0;

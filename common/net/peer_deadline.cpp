@@ -13,7 +13,8 @@
 namespace sluice::net {
 namespace {
 
-constexpr std::chrono::milliseconds kLookPeriod{1};  // for the socket, which is about to be there
+// How often to look for the socket, which is about to be made.
+constexpr std::chrono::milliseconds kLookPeriod{1};
 
 void connect_and_disconnect(const std::string& path) {
   sockaddr_un address{};
@@ -31,8 +32,8 @@ bool is_shared_by_group(const std::string& directory) {
   return stat(directory.c_str(), &found) == 0 && (found.st_mode & kShared) == kShared;
 }
 
-/// Whether the socket is there. Nothing else of that name is touched: another member of the group
-/// may have put it there.
+/// Opens the socket to its group, if it is there. Touches nothing else with that name, as another
+/// member of the group may have put it there.
 bool open_to_group(const std::string& path) {
   struct stat found {};
   return lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == geteuid() &&
@@ -60,7 +61,7 @@ bool PeerDeadline::passed() {
   return passed_;
 }
 
-// Again every second after the deadline: the socket may not have been there yet.
+// After the deadline it tries again every second, as the socket may not have been there yet.
 void PeerDeadline::watch(const std::string& path, Duration timeout) {
   std::unique_lock lock(mutex_);
   if (is_shared_by_group(std::filesystem::path(path).parent_path()))

@@ -1,6 +1,6 @@
-// A bound on how long DPDK waits for a vhost peer: plugging a virtio-user port in server mode
-// blocks in accept() until somebody connects, and then until he answers, for ever if nobody does.
-// And who may connect meanwhile: DPDK makes the socket as the umask says, which mostly lets only
+// Bounds how long DPDK waits for a vhost peer: plugging a virtio-user port in server mode blocks in
+// accept() until a peer connects, and then until it answers, possibly for ever. It also decides who
+// may connect: DPDK makes the socket with the permissions of the umask, which usually permit only
 // this user's processes.
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace sluice::net {
 
-/// For the thread that makes it. In a directory with the set-group-ID bit to which its group may
-/// write, the socket is opened to that group as soon as it is there. Unless destroyed before,
-/// connects to the socket at `path` after `timeout` and disconnects at once, or ends the connection
-/// whose peer does not answer, so that what the thread waits for fails.
+/// Used by the thread that makes the port. If the directory has the set-group-ID bit and its group
+/// may write to it, the socket is opened to that group as soon as it exists. If this object still
+/// exists after `timeout`, it makes the wait of the thread fail: it connects to the socket at
+/// `path` and disconnects at once, or it ends the connection to a peer that does not answer.
 class PeerDeadline {
  public:
   PeerDeadline(std::string path, Duration timeout);

@@ -25,7 +25,7 @@ struct Mapping {
   bool shared = false;
 };
 
-// Reads /proc/self/maps as a signal handler may: without the heap.
+// Reads /proc/self/maps without the heap, as a signal handler must.
 class MappingReader {
  public:
   MappingReader() : fd_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
@@ -58,7 +58,7 @@ class MappingReader {
     return kEnd;
   }
 
-  // And the character after the number.
+  // Reads a number, and the character after it.
   std::uintptr_t hexadecimal() {
     std::uintptr_t number = 0;
     for (;;) {
@@ -78,8 +78,8 @@ class MappingReader {
   ssize_t count_ = 0;
 };
 
-// What is shared and not DPDK's own memory is a peer's; or it was, and another thread has just
-// replaced it.
+// A shared mapping that is not DPDK's own memory belongs to a peer; or it did, and another thread
+// has just replaced it.
 std::optional<Mapping> mapping_of(const void* address) {
   if (rte_mem_virt2memseg_list(address)) return std::nullopt;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -89,8 +89,8 @@ std::optional<Mapping> mapping_of(const void* address) {
   return std::nullopt;
 }
 
-// The thread's last fault at a place that was no peer's any more: if it comes again at once, it
-// never was.
+// The address of the thread's last fault where memory did not belong to a peer any more. If the
+// same fault comes again at once, the memory never did.
 thread_local const void* last_at_replaced = nullptr;
 
 bool was_replaced_meanwhile(const Mapping& mapping, const void* address) {
@@ -98,9 +98,9 @@ bool was_replaced_meanwhile(const Mapping& mapping, const void* address) {
   return std::exchange(last_at_replaced, address) != address;
 }
 
-// The whole mapping: huge pages cannot be replaced by part, and nothing of it is worth keeping.
-// DPDK unmaps it later as if it were the peer's. Nobody does so meanwhile: DPDK's threads take a
-// queue's lock before they unmap what its user touches.
+// Replaces the whole mapping: huge pages cannot be replaced in part, and nothing of it is worth
+// keeping. DPDK unmaps it later as if it were the peer's. It does not do so at the same time: its
+// threads take a queue's lock before they unmap memory that the user of the queue touches.
 bool replace(const Mapping& mapping) {
   void* const place = reinterpret_cast<void*>(mapping.begin);
   return mmap(place, mapping.end - mapping.begin, PROT_READ | PROT_WRITE,
@@ -109,14 +109,14 @@ bool replace(const Mapping& mapping) {
 
 void on_bus_error(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
-  const bool is_fault = info->si_code > 0;  // not sent by somebody
+  const bool is_fault = info->si_code > 0;  // not sent by a process
   const auto mapping = is_fault ? mapping_of(info->si_addr) : std::nullopt;
   if (mapping &&
       (was_replaced_meanwhile(*mapping, info->si_addr) || (mapping->shared && replace(*mapping)))) {
     const int port = PeerMemoryUse::port_of_thread();
     if (port != PeerMemoryUse::kNone) lost[static_cast<std::size_t>(port)] = true;
   } else {
-    std::signal(SIGBUS, SIG_DFL);  // a fault comes again at once
+    std::signal(SIGBUS, SIG_DFL);  // the fault comes again at once
     if (!is_fault) std::raise(SIGBUS);
   }
   errno = saved_errno;

@@ -1,5 +1,5 @@
-// Local workers share their packet memory with the daemon and may take it away at any time, by
-// truncating its file: who touches it then gets a SIGBUS. Here the daemon survives that.
+// Local workers share their packet memory with the daemon, and can take it away at any time by
+// truncating its file. An access to it then raises SIGBUS. With this file the daemon survives that.
 #pragma once
 
 #include <array>
@@ -10,12 +10,13 @@
 
 namespace sluice::net {
 
-/// From now on a SIGBUS in memory that a peer shares puts zeros of our own in that memory's place;
-/// elsewhere it keeps its default action. For a process of ours: a host's handlers are its own.
+/// From now on, a SIGBUS in memory that a peer shares replaces that memory by zeros of our own; any
+/// other SIGBUS keeps its default action. It is for processes of ours: the handlers of a host
+/// program are its own.
 void survive_loss_of_peer_memory();
 
-/// While it lives, the calling thread touches the memory of this port's peer. One per thread, and
-/// one thread per queue.
+/// While it lives, the calling thread accesses the memory of this port's peer. There can be one per
+/// thread, and one thread per queue.
 class PeerMemoryUse {
  public:
   PeerMemoryUse(std::uint16_t port_id, std::uint16_t queue)
@@ -32,15 +33,15 @@ class PeerMemoryUse {
 
   static constexpr int kNone = -1;
 
-  /// Of the calling thread; kNone if it uses no port.
+  /// The port that the calling thread uses; kNone if it uses none.
   static int port_of_thread() { return port_of_thread_; }
-  /// Whether the queue's thread uses the port just now. For any thread.
+  /// Whether the queue's thread uses the port at the moment. For any thread.
   static bool is_in_use(std::uint16_t port_id, std::uint16_t queue) {
     return in_use_[queue].ports[port_id].load(std::memory_order_relaxed);
   }
 
  private:
-  struct alignas(64) OfQueue {  // its lane's thread alone writes there
+  struct alignas(64) OfQueue {  // only its lane's thread writes it
     std::array<std::atomic<bool>, limits::kMaxPortIds> ports;
   };
   static thread_local int port_of_thread_;
@@ -49,7 +50,7 @@ class PeerMemoryUse {
   std::atomic<bool>& in_use_here_;
 };
 
-/// Whether such memory was lost in use, since the last call for this port. For any thread.
+/// Whether memory was lost while it was in use, since the last call for this port. For any thread.
 bool has_lost_peer_memory(std::uint16_t port_id);
 
 }  // namespace sluice::net

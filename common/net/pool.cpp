@@ -22,8 +22,8 @@ constexpr std::size_t kCacheBuffers = 256;
 
 std::atomic<std::size_t> lost_buffers{0};
 
-// Drivers want room beyond the frame: for a VLAN tag, virtio's header, what af_packet's ring has in
-// front; and some NICs count buffers in whole KiB.
+// Drivers need room in addition to the frame: for a VLAN tag, for virtio's header, and for what the
+// ring of af_packet has in front; and some NICs count buffers in whole KiB.
 constexpr std::size_t kDriverBytes = 128;
 constexpr std::size_t kRoomUnit = 1024;
 
@@ -53,9 +53,9 @@ void check_arguments(const std::string& name, std::size_t count, std::size_t pay
                                                  " bytes, expected at most 64000");
 }
 
-// What rte_pktmbuf_pool_create does, but without the demand that every buffer be physically
-// contiguous when there are no hugepages: that demand rounds each up to whole 4 KiB pages, and
-// without hugepages no device reaches the memory by physical address anyway.
+// Does what rte_pktmbuf_pool_create does, but without the requirement that every buffer is
+// physically contiguous when there are no hugepages. That requirement rounds each buffer up to
+// whole 4 KiB pages; and without hugepages no device uses physical addresses anyway.
 rte_mempool* create(const std::string& name, std::size_t count, std::size_t room) {
   const unsigned flags = rte_eal_has_hugepages() ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
   const auto cache = static_cast<unsigned>(std::min(kCacheBuffers, count / 8));
@@ -65,9 +65,9 @@ rte_mempool* create(const std::string& name, std::size_t count, std::size_t room
   if (!pool) return nullptr;
   rte_pktmbuf_pool_private layout{};
   layout.mbuf_data_room_size = static_cast<std::uint16_t>(room);
-  // Last in, first out: what was used last is in the cache still.
+  // Last in, first out: the buffer that was used last is probably still in the cache.
   if (rte_mempool_set_ops_byname(pool, "stack", nullptr) != 0)
-    rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);  // without that plug-in
+    rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);  // if that plug-in is missing
   rte_pktmbuf_pool_init(pool, &layout);
   if (rte_mempool_populate_default(pool) < 0) {
     rte_mempool_free(pool);
@@ -100,7 +100,7 @@ BufferPool::BufferPool(const std::string& name, std::size_t count, std::size_t p
 }
 
 BufferPool::~BufferPool() {
-  // Freeing memory that a buffer or a port still points to would corrupt it: keep the pool instead.
+  // Freeing memory to which a buffer or a port still points would corrupt it: so the pool is kept.
   std::size_t missing = size() - available();
   if (missing <= kept_by_drivers_) missing = 0;
   lost_buffers += missing;

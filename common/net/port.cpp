@@ -25,31 +25,31 @@
 #include <sluice/error.hpp>
 
 #include "common/base/limits.hpp"
-#include "common/net/caller_state.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
 #include "common/net/kernel_interface.hpp"
 #include "common/net/peer_deadline.hpp"
 #include "common/net/stuck_peer.hpp"
+#include "common/net/thread_state_guard.hpp"
 #include "common/net/unix_socket.hpp"
 
 namespace sluice::net {
 namespace {
 
-// How long a peer may take to agree to the end of its port, and how often and at which intervals
-// one that does not is let go of.
+// How long a peer may take to agree to the end of its port; and how often, and at which intervals,
+// one that does not agree is disconnected.
 constexpr std::chrono::seconds kPeerTimeLimit{1};
 constexpr std::chrono::milliseconds kReleasePeriod{50};
 constexpr int kReleasesMax = 40;
 
-// How long a kernel may take to release an interface's queue after its AF_XDP socket was closed: a
-// thread of its own does that, which waits for a core, and for all who change network interfaces.
+// How long a kernel may take to release an interface's queue after its AF_XDP socket was closed. A
+// kernel thread does that, which waits for a core, and for all other changes of network interfaces.
 constexpr std::chrono::milliseconds kXdpReleaseTime{5'000};
 constexpr std::chrono::milliseconds kXdpReleasePeriod{50};
 
-// How often a NIC is asked for its link at most: some drivers read the transceiver for that, and
-// take 0.1 ms.
+// How often a NIC is asked for its link at most: some drivers read the transceiver for that, which
+// takes 0.1 ms.
 constexpr std::chrono::milliseconds kLinkQuestionPeriod{50};
 static_assert(limits::kMaxPorts <= RTE_MAX_ETHPORTS);
 
@@ -57,13 +57,13 @@ bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
-// Shared memory cannot flip bits: no checksum is needed there.
+// Shared memory does not flip bits, so it needs no checksum.
 bool is_memory(const std::string& device) {
   return starts_with(device, "net_vhost") || starts_with(device, "net_virtio_user") ||
          starts_with(device, "virtio_user") || starts_with(device, "net_memif");
 }
 
-// The value of `key` in a device string; empty where it has none.
+// The value of `key` in a device string; empty if there is none.
 std::string setting(const std::string& device, const std::string& key) {
   const std::string start = "," + key + "=";
   const std::size_t at = device.find(start);
@@ -80,7 +80,8 @@ bool is_af_packet(const std::string& device) {
   return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
 }
 
-// The driver reports every failure as a missing privilege, so what can be seen beforehand is.
+// The driver reports every failure as a missing privilege, so what can be checked is checked
+// before.
 void check_interface(const PortOptions& options) {
   const std::string interface = setting(options.device, "iface");
   const auto refuse = [&](ErrorCode code, const std::string& what) {
@@ -92,15 +93,16 @@ void check_interface(const PortOptions& options) {
   if (*actual < options.mtu)
     refuse(ErrorCode::kInvalidArgument, "MTU " + std::to_string(options.mtu) + ", but interface " +
                                             interface + " has " + std::to_string(*actual));
-  // AF_XDP has no place for a tag outside of the frame.
+  // AF_XDP cannot carry a tag outside of the frame.
   if (options.vlan != kNoVlan && is_af_xdp(options.device) && takes_off_tags(interface))
     refuse(ErrorCode::kUnavailable, "VLAN " + std::to_string(options.vlan) + ", but interface " +
                                         interface + " takes tags off frames, and AF_XDP loses " +
                                         "them: ethtool -K " + interface + " rxvlan off");
 }
 
-// The kernel shares packets out among the sockets of a group, whose number the driver makes of PID
-// and interface. Who has the same number, too, would get our packets, or we could not open.
+// The kernel distributes packets among the sockets of a fanout group. The driver derives the
+// group's number from PID and interface. Another process with the same number would get our
+// packets, or we could not open the port.
 void check_fanout_group(const PortOptions& options) {
   const unsigned index = if_nametoindex(setting(options.device, "iface").c_str());
   const auto number = static_cast<std::uint16_t>(static_cast<unsigned>(getpid()) ^ index);
@@ -114,12 +116,12 @@ void check_fanout_group(const PortOptions& options) {
           "or in a network namespace of its own");
 }
 
-// The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,
-// so the ring is made long. The driver assumes that frames fill their blocks without a gap and that
-// a frame's whole room fits a buffer; the kernel wants blocks of whole pages: 64 frames of a
-// multiple of 64 bytes are that.
+// By default the driver uses frames of 2 KiB and no traffic shaping. A full ring blocks the sender,
+// so the ring is made long. The driver assumes that frames fill their blocks without a gap, and
+// that a frame's whole room fits into a buffer; the kernel wants blocks of whole pages. 64 frames
+// of a multiple of 64 bytes fulfil that.
 std::string complete_af_packet(std::string device, std::uint16_t queues, std::uint16_t mtu) {
-  constexpr unsigned kRingHeaderBytes = 96;  // the kernel's, before every frame
+  constexpr unsigned kRingHeaderBytes = 96;  // the kernel's header of every frame
   constexpr unsigned kUnit = 64;
   constexpr unsigned kFrames = 1024;
   const unsigned frame =
@@ -139,27 +141,27 @@ std::string complete_af_packet(std::string device, std::uint16_t queues, std::ui
   return device;
 }
 
-// The driver's default polls the socket with a system call each time, which costs a shared core
-// more than it gains: see docs/performance.md.
+// By default the driver polls the socket with a system call each time, which costs more of a shared
+// core than it gains: see docs/performance.md.
 std::string complete_af_xdp(std::string device, std::uint16_t queues) {
   if (setting(device, "queue_count").empty()) device += ",queue_count=" + std::to_string(queues);
   if (setting(device, "busy_budget").empty()) device += ",busy_budget=0";
   return device;
 }
 
-// An address as DPDK names the device: with the domain, in small letters.
+// The address in DPDK's form: with the domain, in lower case.
 std::string pci_name(const std::string& address) {
   rte_pci_addr parsed{};
-  if (rte_pci_addr_parse(address.c_str(), &parsed) != 0) return address;  // will not be found
+  if (rte_pci_addr_parse(address.c_str(), &parsed) != 0) return address;  // it will not be found
   std::array<char, PCI_PRI_STR_SIZE> name{};
   rte_pci_device_name(&parsed, name.data(), name.size());
   return name.data();
 }
 
-// Inode numbers, by descriptor, of all AF_XDP sockets of this process.
+// Inode numbers of all AF_XDP sockets of this process, by descriptor.
 std::map<int, ino_t> xdp_sockets() {
   std::map<int, ino_t> found;
-  std::error_code unreadable;  // then none is known, and none will be closed
+  std::error_code unreadable;  // if it is set, no socket is known, and none will be closed
   for (auto entry = std::filesystem::directory_iterator("/proc/self/fd", unreadable);
        entry != std::filesystem::directory_iterator(); entry.increment(unreadable)) {
     const int fd = std::stoi(entry->path().filename());
@@ -183,8 +185,8 @@ void check_interface_queues(const PortOptions& options) {
                                                  std::to_string(*has) + " (see ethtool -L)");
 }
 
-// The kernel takes buffers of at most a page, with all that belongs to them, and keeps a part of
-// each for its programs; what does not fit the rest it drops.
+// The kernel accepts buffers of at most a page, with all that belongs to them, and keeps a part of
+// each for its programs. It drops what does not fit into the rest.
 void check_frames_fit_buffers(const PortOptions& options, const BufferPool& pool) {
   constexpr std::size_t kKernelBytes = 256;  // XDP_PACKET_HEADROOM
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -219,10 +221,10 @@ void must(int result, const char* step) {
     throw Error(ErrorCode::kUnavailable, std::string(step) + ": " + rte_strerror(-result));
 }
 
-// What to tell the device. Drivers differ in whether they leave room for a tag beside the MTU.
+// The MTU to set in the device. Drivers differ in whether they leave room for a tag beside the MTU.
 std::uint32_t device_mtu(const PortOptions& options, const rte_eth_dev_info& info) {
-  // The af_packet driver claims 1518 bytes at most, whatever its `framesz`: it only passes on what
-  // the kernel's interface takes.
+  // The af_packet driver says 1518 bytes at most, whatever its `framesz` is: it only passes on what
+  // the kernel's interface accepts.
   if (is_af_packet(options.device)) return RTE_ETHER_MTU;
   const std::size_t tagged_frame =
       info.max_mtu + kEthernetBytes + kTagBytes + std::size_t{RTE_ETHER_CRC_LEN};
@@ -253,14 +255,14 @@ UdpChecksum choose_checksum(UdpChecksum asked, const std::string& device,
     throw Error(ErrorCode::kInvalidArgument, "the device cannot compute UDP checksums");
   if (asked != UdpChecksum::kAuto) return asked;
   if (is_memory(device)) return UdpChecksum::kNone;
-  // A virtio device leaves the sum unfinished for receivers on its own host, and one that reads by
-  // af_packet is not told.
+  // A virtio device leaves the sum unfinished for receivers on its own host, and a receiver that
+  // uses af_packet does not see that.
   if (std::strcmp(info.driver_name, "net_virtio") == 0) return UdpChecksum::kSoftware;
   return can_offload ? UdpChecksum::kOffload : UdpChecksum::kSoftware;
 }
 
-// Closing a vhost port waits, without giving the core away, until DPDK's vhost thread has done with
-// the peer's message: so another thread does it, and is left behind if that takes too long.
+// Closing a vhost port waits, without yielding the core, until DPDK's vhost thread has handled the
+// peer's message. So another thread closes it, and is left behind if that takes too long.
 bool run_beside_vhost_thread(const std::function<void()>& what) {
   std::packaged_task<void()> task(what);
   const std::future<void> end = task.get_future();
@@ -272,8 +274,8 @@ bool run_beside_vhost_thread(const std::function<void()>& what) {
   return false;
 }
 
-// By what the device is to spread packets over its queues: by UDP ports, too, or, where it cannot,
-// by addresses alone.
+// By which fields the device spreads packets over its queues: with UDP ports, or, if it cannot do
+// that, by addresses only.
 std::uint64_t rss_functions(const PortOptions& options, const rte_eth_dev_info& info) {
   if (options.queues == 1) return 0;
   const std::uint64_t by_ports = RTE_ETH_RSS_NONFRAG_IPV4_UDP & info.flow_type_rss_offloads;
@@ -285,24 +287,25 @@ const char* describe_rss(std::uint64_t functions) {
   return functions & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " by UDP ports" : " by addresses";
 }
 
-// Checksum offloads and chains where the device has them; never FAST_FREE, which would hand shared
-// payloads back to the pool under the feet of those who still hold them.
+// Checksum offloads and chains if the device has them; never FAST_FREE, which would return shared
+// payloads to the pool while others still have references to them.
 rte_eth_conf configuration(const PortOptions& options, const std::string& name,
                            UdpChecksum checksum, const rte_eth_dev_info& info) {
   rte_eth_conf conf{};
   conf.rxmode.mtu = device_mtu(options, info);
   conf.rxmode.offloads =
       (RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) & info.rx_offload_capa;
-  // The kernel's af_packet, as many NICs, has the tag at hand outside of the frame.
+  // The kernel's af_packet, like many NICs, gives the tag outside of the frame.
   if (options.vlan != kNoVlan)
     conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_STRIP & info.rx_offload_capa;
   conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS & info.tx_offload_capa;
   if (checksum == UdpChecksum::kOffload) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   conf.rx_adv_conf.rss_conf.rss_hf = rss_functions(options, info);
   if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-  // virtio-user in server mode takes a new peer only from the link's interrupt handler. A NIC's
-  // driver that may tell of the link may still not be able to: DPDK 22.11 asks for MSI-X also where
-  // the device has none, and then the link would stay down for ever. So NICs are asked.
+  // virtio-user in server mode accepts a new peer only in the interrupt handler of the link. A
+  // NIC's driver may support link interrupts although the device cannot raise them: DPDK 22.11 asks
+  // for MSI-X even if the device has none, and then the link would stay down for ever. So NICs are
+  // polled for their link.
   conf.intr_conf.lsc = !is_pci(name) && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
   return conf;
 }
@@ -329,13 +332,14 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   if (is_pci(name_)) name_ = pci_name(name_);
   bus_ = is_pci(name_) ? "pci" : "vdev";
   if (setting(options_.device, "server") == "1") served_path_ = setting(options_.device, "path");
-  const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
+  // Drivers start threads, and write to sockets of their peers.
+  const ThreadStateGuard restore_at_end;
   EalLog::instance().collect();
   const bool may_wait = is_af_xdp(name_) && !options_.pools_in_use;
   const Time deadline = after(now(), may_wait ? kXdpReleaseTime : Duration{});
   while (!open(deadline)) {
     std::this_thread::sleep_for(kXdpReleasePeriod);
-    EalLog::instance().collect();  // of the last attempt alone
+    EalLog::instance().collect();  // for the last attempt only
   }
   EalLog::instance().collected();
 }
@@ -344,8 +348,8 @@ Port::~Port() {
   close();
 }
 
-// False: the kernel may not have released yet what the interface's last user has closed. Throws
-// where that is not so, or when it is late.
+// Returns false if the kernel may not have released yet what the interface's last user has closed.
+// Throws if that is not the case, or if the deadline has passed.
 bool Port::open(Time deadline) {
   std::map<int, ino_t> others;
   if (is_af_xdp(name_)) others = xdp_sockets();
@@ -411,7 +415,7 @@ bool Port::tells() const {
   return options_.tells && starts_with(name_, "net_virtio_user");
 }
 
-// The driver handles the end of its peer on the interrupt thread, and must not do so in the midst
+// The driver handles the end of its peer on the interrupt thread, and must not do so in the middle
 // of this.
 void Port::start_before_peer_goes() {
   if (!run_on_interrupt_thread([&] { start(); }, options_.peer_timeout))
@@ -440,8 +444,8 @@ void Port::start() {
   view_.chain = options_.chain && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 }
 
-// A queue that tells of frames is configured after one that does not: virtio-user registers for its
-// peer's end in the course of this, and would leave that behind if a later step failed.
+// A queue that signals frames is configured after one that does not: virtio-user registers for the
+// end of its peer during this, and would leave that behind if a later step failed.
 void Port::configure(const rte_eth_dev_info& info) {
   rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
   must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
@@ -457,7 +461,7 @@ BufferPool& Port::pool_of(std::uint16_t queue) const {
 void Port::set_up_queues() {
   std::uint16_t rx = options_.descriptors;
   std::uint16_t tx = options_.descriptors;
-  // virtio takes two for a packet of which the sender keeps a reference.
+  // virtio needs two for a packet of which the sender keeps a reference.
   if (serves_peer()) tx = static_cast<std::uint16_t>(2 * tx);
   must(rte_eth_dev_adjust_nb_rx_tx_desc(id(), &rx, &tx), "setting the ring sizes");
   for (std::uint16_t q = 0; q < options_.queues; ++q) {
@@ -466,8 +470,8 @@ void Port::set_up_queues() {
   }
 }
 
-// Where the interface's queue is not to be had, the driver of AF_XDP forgets the buffers that it
-// has taken to fill it. While others use the pool, one attempt has to do.
+// If the interface's queue is not available, the AF_XDP driver forgets the buffers that it has
+// taken to fill it. While others use the pool, there is only one attempt.
 void Port::set_up_receive_queue(std::uint16_t queue, std::uint16_t descriptors) {
   BufferPool& pool = pool_of(queue);
   const bool forgets = is_af_xdp(name_) && !options_.pools_in_use;
@@ -483,7 +487,7 @@ void Port::close() {
   plugged_ = false;
   groups_.reset();
   steering_.reset();
-  const CallerState restore_at_end;
+  const ThreadStateGuard restore_at_end;
   const auto unplug = [id = id(), bus = bus_, name = name_] {
     rte_eth_dev_stop(id);
     rte_eth_dev_close(id);
@@ -492,7 +496,7 @@ void Port::close() {
   bool closed = true;
   if (serves_peer()) {
     // A peer that comes or goes meanwhile is handled on the interrupt thread, partly in alarms,
-    // which would use what is freed here: so it is freed there, after the last of them.
+    // which use what is freed here. So it is freed on that thread, after the last alarm.
     unlink(served_path_.c_str());
     closed = run_on_interrupt_thread(unplug, kPeerTimeLimit);
   } else if (starts_with(name_, "net_vhost")) {
@@ -510,7 +514,7 @@ void Port::close() {
                                                  "process ends");
 }
 
-// DPDK 22.11's driver leaves them open, and the interface's queues taken.
+// DPDK 22.11's driver leaves them open, and with them the interface's queues.
 void Port::close_xdp_sockets() {
   const std::map<int, ino_t> open = xdp_sockets();
   for (const auto& socket : xdp_sockets_)
@@ -537,9 +541,9 @@ bool Port::link_up() const {
   return ask() && ask_sometimes([this] { return has_peer(); });
 }
 
-// DPDK 24.11's driver looks twice at a connection that it has just accepted. If that ends between
-// the two looks, the driver lets go of it, and says that the link is up until the next peer goes.
-// Where the kernel does not tell, the driver is believed.
+// DPDK 24.11's driver checks a connection twice after it has accepted it. If the connection ends
+// between the two checks, the driver closes it, but says that the link is up until the next peer
+// goes. If the kernel does not say more, the driver's answer is used.
 bool Port::has_peer() const {
   if (is_accepted_at(served_path_, peer_connection_)) return true;
   const std::optional<int> found = find_accepted_at(served_path_);

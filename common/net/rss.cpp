@@ -101,7 +101,7 @@ SourcePortChooser::SourcePortChooser(const Rss& rss, std::uint32_t own_ipv4,
                std::to_string(lane));
 }
 
-/// By counting sort. A lane's first port has none of the bits of what is added to it.
+/// A counting sort. A lane's first port has none of the bits that are added to it.
 void SourcePortChooser::classify(std::span<const std::uint8_t> key) {
   static_assert(std::has_single_bit(kSourcePortsOfLane) &&
                 kFirstSourcePort % kSourcePortsOfLane == 0);
@@ -136,7 +136,7 @@ std::size_t SourcePortChooser::hash_of(std::uint32_t worker_ipv4) const {
   return hash;
 }
 
-/// Looks at each entry of the table once at most; mostly at one for each lane.
+/// Looks at each entry of the table at most once; usually at one for each lane.
 SourcePorts SourcePortChooser::choose(std::uint32_t worker_ipv4, Rank rank) const {
   SourcePorts chosen{};
   const std::size_t of_worker = hash_of(worker_ipv4);

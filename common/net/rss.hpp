@@ -1,10 +1,10 @@
-// Source ports by which a device's RSS brings a worker's datagrams to the queues of the lanes that
-// they are for. The hash is Toeplitz's, of both addresses and ports, which is linear: the hash of a
-// tuple is the sum (xor) of what its bytes contribute. So a port is found by a few look-ups,
+// Chooses source ports by which a device's RSS brings a worker's datagrams to the queues of the
+// right lanes. The hash is Toeplitz's, of both addresses and ports. It is linear: the hash of a
+// tuple is the sum (xor) of the contributions of its bytes. So a port is found by a few look-ups,
 // however often unauthenticated peers ask.
 //
-// The table entry that a frame takes is the hash's lower bits. For each value of these it is known
-// beforehand which source ports contribute it, and for each queue which entries lead there.
+// The lower bits of the hash select an entry of the device's table. It is computed beforehand which
+// source ports contribute each value of these bits, and which entries lead to each queue.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace sluice::net {
 
-/// What a frame's hash is computed from; host byte order.
+/// The input of a frame's hash, in host byte order.
 struct FlowTuple {
   std::uint32_t source_ipv4 = 0;
   std::uint32_t destination_ipv4 = 0;
@@ -26,39 +26,39 @@ struct FlowTuple {
   std::uint16_t destination_port = 0;
 };
 
-/// Bytes of a key that the hash of a FlowTuple takes.
+/// How many bytes of a key the hash of a FlowTuple uses.
 inline constexpr std::size_t kRssKeyBytes = 16;
 
-/// DPDK's software Toeplitz hash. `key`: kRssKeyBytes or more.
+/// DPDK's software Toeplitz hash. `key` has kRssKeyBytes or more.
 std::uint32_t rss_hash(std::span<const std::uint8_t> key, const FlowTuple& tuple);
 
 /// How a device spreads UDP datagrams over its queues.
 struct Rss {
   std::vector<std::uint8_t> key;
-  std::vector<std::uint16_t> table;  ///< queues, by the hash's lower bits
+  std::vector<std::uint16_t> table;  ///< queues, by the lower bits of the hash
   friend bool operator==(const Rss&, const Rss&) = default;
 };
 
-/// Asks a started device. Throws Error kUnavailable where it does not spread by UDP ports, or does
-/// not tell.
+/// Asks a started device. Throws Error kUnavailable if it does not spread by UDP ports, or does not
+/// say.
 Rss read_rss(std::uint16_t port_id);
 
 class SourcePortChooser {
  public:
-  static constexpr std::size_t kMaxTable = 512;  ///< bounds what a choice costs
+  static constexpr std::size_t kMaxTable = 512;  ///< bounds the cost of a choice
 
-  /// Of a port at `own_ipv4` whose queue l is for UDP port `first_udp_port` + l. Throws Error
-  /// kUnavailable where the table is not a power of two up to kMaxTable, or some worker could not
-  /// reach some queue whatever its source port.
+  /// For a port at `own_ipv4` whose queue l is for UDP port `first_udp_port` + l. Throws Error
+  /// kUnavailable if the size of the table is not a power of two up to kMaxTable, or if some worker
+  /// could not reach some queue with any source port.
   SourcePortChooser(const Rss& rss, std::uint32_t own_ipv4, std::uint16_t first_udp_port,
                     std::uint16_t lanes);
 
-  /// For each lane the port from which a worker is to send there. Ranks that share an address get
-  /// different ones, as far as there are enough.
+  /// The port from which a worker must send, for each lane. Ranks that share an address get
+  /// different ports, as long as there are enough.
   SourcePorts choose(std::uint32_t worker_ipv4, Rank rank) const;
 
  private:
-  struct Class {  // of source ports that contribute the same: part of lower_
+  struct Class {  // source ports with the same contribution: a part of lower_
     std::uint16_t begin = 0;
     std::uint16_t size = 0;
   };
@@ -68,12 +68,13 @@ class SourcePortChooser {
   std::size_t hash_of(std::uint32_t worker_ipv4) const;
 
   const std::size_t mask_;
-  std::array<std::array<std::uint16_t, 256>, 4> of_worker_{};  // by byte of its address, the first
+  std::array<std::array<std::uint16_t, 256>, 4> of_worker_{};  // by byte of its address; the first
                                                                // one on the wire at 0
-  std::vector<std::uint16_t> of_lane_;               // what is the same for all who send to a lane
+  // The part that is the same for all that send to a lane.
+  std::vector<std::uint16_t> of_lane_;
   std::vector<Class> classes_;                       // by contribution
   std::vector<std::uint16_t> lower_;                 // parts of source ports, by class
-  std::vector<std::vector<std::uint16_t>> entries_;  // of the table, by queue
+  std::vector<std::vector<std::uint16_t>> entries_;  // entries of the table, by queue
 };
 
 }  // namespace sluice::net

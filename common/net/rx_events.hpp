@@ -1,5 +1,5 @@
-// Sleep until frames come: what a polling thread does instead of giving its core away for a fixed
-// time, where its ports can tell of frames.
+// Sleeps until frames come. A polling thread uses it if its ports can signal frames, in place of a
+// sleep of fixed length.
 #pragma once
 
 #include <array>
@@ -10,22 +10,22 @@
 
 namespace sluice::net {
 
-/// Descriptors that become readable when a frame comes in; see DatagramIo::arm.
+/// Descriptors that become readable when a frame comes; see DatagramIo::arm.
 class RxEvents {
  public:
   static constexpr std::size_t kMax = limits::kMaxPorts * limits::kMaxLanes;
 
-  /// False if there is no room for one more.
+  /// Returns false if there is no room for one more.
   bool add(int descriptor);
   void clear() { count_ = 0; }
   bool empty() const { return count_ == 0; }
 
-  /// None of them is readable any more, until a further frame comes.
+  /// Makes all of them unreadable until a further frame comes.
   void clear_past() const;
 
-  /// Sleeps until one is readable, `longest` at most, or until a signal comes. It stays readable:
-  /// several threads may wait for the same, and a frame that one of them slept through must wake
-  /// the others.
+  /// Sleeps until one is readable, at most `longest`, or until a signal comes. The descriptor stays
+  /// readable: several threads may wait for the same one, and a frame that came while one of them
+  /// slept must wake the others.
   void wait(Duration longest) const;
 
  private:

@@ -16,7 +16,7 @@ rte_flow_item item(rte_flow_item_type type, const void* spec = nullptr,
   return {.type = type, .spec = spec, .last = nullptr, .mask = mask};
 }
 
-/// Calls `use` with the rule that brings what is for a UDP port to a queue.
+/// Calls `use` with the rule that brings datagrams for a UDP port to a queue.
 template <class Use>
 auto with_rule(std::uint16_t vlan, std::uint16_t udp_port, std::uint16_t queue, const Use& use) {
   rte_flow_attr attributes{};

@@ -1,6 +1,6 @@
-// Rules in a device, by DPDK's rte_flow, that bring datagrams to the queue of the lane whose UDP
-// port they are for. Without them the device spreads frames over its queues as it likes: by their
-// source ports (rss.hpp), or lanes hand them over to each other (hand_over.hpp).
+// Rules in a device (DPDK's rte_flow) that bring datagrams to the queue of the lane whose UDP port
+// they are for. Without rules the device spreads frames over its queues in its own way: then source
+// ports are chosen (rss.hpp), or lanes pass frames to each other (hand_over.hpp).
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace sluice::net {
 
 class Steering {
  public:
-  /// Gives the started device `port_id`, whose frames are of `vlan`, a rule for each queue:
-  /// datagrams to UDP port `first_udp_port` + q come to queue q. It takes all rules or keeps none.
+  /// Adds a rule for each queue to the started device `port_id`, whose frames are of `vlan`:
+  /// datagrams to UDP port `first_udp_port` + q come to queue q. If the device does not accept all
+  /// rules, none stays.
   Steering(std::uint16_t port_id, std::uint16_t vlan, std::uint16_t first_udp_port,
            std::uint16_t queues);
-  /// Takes the rules out of the device.
+  /// Removes the rules from the device.
   ~Steering();
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 
-  /// Why the device took no rules; empty: it took them.
+  /// Why the device did not accept the rules; empty if it did.
   const std::string& refusal() const { return refusal_; }
 
  private:

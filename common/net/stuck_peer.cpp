@@ -34,14 +34,15 @@ namespace fs = std::filesystem;
 constexpr const char* kThreads = "/proc/self/task";
 
 bool waits_for_peer(long call) {
-  // Not close(): the number may be another file's meanwhile, and peers' are closed elsewhere.
+  // Without close(): its number may belong to another file by then, and sockets of peers are closed
+  // elsewhere.
   constexpr long kCalls[] = {SYS_read,    SYS_write, SYS_recvfrom, SYS_sendto,    SYS_recvmsg,
                              SYS_sendmsg, SYS_fstat, SYS_fcntl,    SYS_newfstatat};
   return std::find(std::begin(kCalls), std::end(kCalls), call) != std::end(kCalls);
 }
 
-// Without waiting, whatever the flags say, which a peer shares with us. Of a pipe we may have the
-// end for writing alone: to open it once more gives the other one.
+// Reads without waiting, whatever the flags say, as a peer shares these with us. We may have only
+// the writing end of a pipe: opening it once more gives the reading end.
 void empty(int fd) {
   std::array<char, 65536> ignored;
   const std::string again = "/proc/self/fd/" + std::to_string(fd);
@@ -70,8 +71,8 @@ pid_t find_thread(std::string_view name) {
   return 0;
 }
 
-// The file has "running", or the number of a system call and its arguments, of which the first is
-// the descriptor where we look.
+// The file says "running", or it has the number of a system call and its arguments. Of the calls
+// that we check, the first argument is the descriptor.
 int descriptor_waited_for(pid_t thread) {
   std::ifstream file(fs::path(kThreads) / std::to_string(thread) / "syscall");
   long call = -1;
@@ -83,7 +84,7 @@ int descriptor_waited_for(pid_t thread) {
   return descriptor;
 }
 
-// By a copy of the descriptor, which stays what it is when DPDK closes its own meanwhile.
+// Works on a copy of the descriptor, which stays valid when DPDK closes its own meanwhile.
 std::string let_go(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return {};

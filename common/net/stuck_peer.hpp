@@ -1,6 +1,7 @@
 // Ends waits for vhost peers. DPDK reads and writes their sockets without a time-out, on threads
-// that serve all ports, and a lane calls a worker by a write: a peer that stops in the middle of a
-// message, or gave what cannot be written to, would hold up the others for ever.
+// that serve all ports, and a lane signals a worker by a write. So a peer that stops in the middle
+// of a message, or that gave a descriptor that cannot be written to, would block the others for
+// ever.
 #pragma once
 
 #include <string>
@@ -12,38 +13,40 @@
 
 namespace sluice::net {
 
-/// DPDK's threads: the one that talks with all vhost peers of a daemon, and the one on which a
-/// worker's ports talk with theirs after they were opened.
+/// Threads of DPDK: the one that talks with all vhost peers of a daemon; and the one on which a
+/// worker's ports talk with their peers after they were opened.
 extern const std::string_view kVhostThread;
 extern const std::string_view kInterruptThread;
 
-/// A thread of this process by its name; 0: there is none.
+/// A thread of this process, by its name; 0 if there is none.
 pid_t find_thread(std::string_view name);
 
-/// What the thread waits to read, to write or to look at just now; -1: it does not, or
-/// the kernel does not say (it does in /proc/self/task/ID/syscall).
+/// The descriptor for which the thread waits now to read, write or poll it; -1 if there is none, or
+/// if the kernel does not say (it does in /proc/self/task/ID/syscall).
 int descriptor_waited_for(pid_t thread);
 
-/// Makes whoever waits for the descriptor go on: ends a Unix socket, empties a pipe or an eventfd.
-/// The path of the socket, which one of its two ends has; empty if there is none.
+/// Makes a thread that waits for the descriptor continue: ends a Unix socket, or empties a pipe or
+/// an eventfd. Returns the path of the socket, which one of its two ends has; empty if there is
+/// none.
 std::string let_go(int descriptor);
 
-/// Lets go of a peer that the thread waits for just now, if it does.
+/// Disconnects the peer for which the thread waits now, if there is one.
 void end_wait(pid_t thread);
 
-/// Interrupts a thread's wait for a peer, whatever it waits for, in a process that handles SIGURG
-/// (memory::close_on_own_threads): in others nothing happens.
+/// Interrupts a thread's wait for a peer, whatever kind of wait it is, in a process that handles
+/// SIGURG (memory::close_on_own_threads). In other processes nothing happens.
 void interrupt(pid_t thread);
 
-/// Notices that a thread waits for one and the same peer, which a peer in order never makes it do.
+/// Notices that a thread waits for the same peer for a long time. A correct peer never causes that.
 class StuckPeerWatch {
  public:
-  /// How long: each message is sent in one piece, and an answer fits into a socket's buffer.
+  /// A correct peer sends each message in one piece, and an answer fits into a socket's buffer.
   static constexpr Duration kTimeLimit = std::chrono::milliseconds(250);
 
-  explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}  ///< of a name that stays
+  explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}  ///< `thread` stays valid
 
-  /// To be called many times in that period. What it waits for; -1: nothing for so long.
+  /// To be called many times per kTimeLimit. Returns the descriptor for which the thread waits; -1
+  /// if it has not waited for so long.
   int look(Time now);
 
   pid_t thread() const { return thread_; }  ///< 0: it was not found yet

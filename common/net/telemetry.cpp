@@ -10,8 +10,8 @@
 namespace sluice::net {
 namespace {
 
-// DPDK gives a handler no context, never forgets one, and may call it while the process exits: they
-// are never destroyed.
+// Never destroyed: DPDK gives a handler no context, never removes one, and may call it while the
+// process exits.
 std::mutex& mutex = *new std::mutex;
 auto& answers = *new std::map<std::string, Telemetry::Answer, std::less<>>;  // guarded by mutex
 

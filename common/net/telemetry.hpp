@@ -1,5 +1,5 @@
-// Commands of DPDK's telemetry socket (dpdk-telemetry.py reads it), each of which answers with
-// named numbers. They stay registered as long as the process lives; who serves them may end before.
+// Commands of DPDK's telemetry socket (for dpdk-telemetry.py). Each answers with named numbers.
+// They stay registered as long as the process lives; the object that answers them may end before.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace sluice::net {
 class Telemetry {
  public:
   static constexpr std::size_t kMostNumbers = 256;
-  using Numbers = std::vector<std::pair<std::string, std::uint64_t>>;  ///< at most so many
-  /// Gets what follows the command's comma, perhaps nothing. None: there is no such thing. Called
-  /// on DPDK's thread.
+  using Numbers = std::vector<std::pair<std::string, std::uint64_t>>;  ///< a limited number
+  /// Gets the text behind the command's comma, which may be empty. Returns nothing if what the text
+  /// names does not exist. Called on DPDK's thread.
   using Answer = std::function<std::optional<Numbers>(std::string_view parameter)>;
 
   struct Command {
@@ -27,7 +27,7 @@ class Telemetry {
     Answer answer;
   };
 
-  /// One at a time per process, while DPDK's environment is there.
+  /// There can be one at a time per process, while DPDK's environment exists.
   explicit Telemetry(const std::vector<Command>& commands);
   ~Telemetry();
   Telemetry(const Telemetry&) = delete;

@@ -1,4 +1,4 @@
-// Frames on their way into one transmit queue of a port, in order.
+// Frames on their way to one transmit queue of a port, in order.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace sluice::net {
 
 class Capture;
 
-/// What the port does not take stays queued, up to a bound, and goes first the next time: nothing
-/// is sent twice or overtaken. A full queue drops what comes new and counts it.
+/// Frames that the port does not accept stay queued, up to a limit, and go first the next time:
+/// nothing is sent twice or overtaken. A full queue drops new frames and counts them.
 class TxQueue {
  public:
   TxQueue(std::uint16_t port_id, std::uint16_t queue, std::size_t backlog_max);
@@ -27,26 +27,27 @@ class TxQueue {
   /// Takes over `frame`.
   void push(rte_mbuf* frame, IoCounters& counters);
 
-  /// Offers everything queued to the port once.
+  /// Offers everything that is queued to the port once.
   void flush(IoCounters& counters);
 
-  /// From now on frames pass through it on their way into the queue.
+  /// Lets frames pass through it on their way into the queue, from now on.
   void inject(std::unique_ptr<FaultInjector> faults);
 
-  /// From now on, until null comes, frames are captured when the port takes them.
+  /// Captures frames when the port accepts them; null ends that.
   void capture(Capture* capture) { capture_ = capture; }
 
-  /// While the link is down, what is queued and what is pushed is dropped and counted: whoever
-  /// comes next at the other end has no use for old frames.
+  /// While the link is down, what is queued and what is pushed is dropped and counted: the next
+  /// peer at the other end has no use for old frames.
   void set_link(bool up, IoCounters& counters);
 
   std::size_t backlog() const { return end_ - begin_; }
 
-  /// Whether the port took a frame, of those that were offered lately.
+  /// Whether the port has accepted a frame of those that were offered recently.
   bool moves() const { return offers_in_vain_ < kOffersInVainMax; }
 
  private:
-  static constexpr unsigned kOffersInVainMax = 1000;  // one a turn: a millisecond of a polling loop
+  // One offer a turn: about a millisecond of a polling loop.
+  static constexpr unsigned kOffersInVainMax = 1000;
 
   void drop_all();
   void detour(rte_mbuf* frame, IoCounters& counters);
@@ -60,11 +61,12 @@ class TxQueue {
   std::vector<rte_mbuf*> frames_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  unsigned offers_in_vain_ = 0;  // one after the other
+  unsigned offers_in_vain_ = 0;  // consecutive offers of which the port accepted nothing
   bool link_up_ = true;
-  Capture* capture_ = nullptr;             // mostly none
-  std::unique_ptr<FaultInjector> faults_;  // the same
-  bool plain_ = true;                      // the link is up and there are none
+  Capture* capture_ = nullptr;             // usually null
+  std::unique_ptr<FaultInjector> faults_;  // the link is up, and no faults are injected
+  // The link is up, and no faults are injected.
+  bool plain_ = true;
 };
 
 }  // namespace sluice::net

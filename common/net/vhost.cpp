@@ -34,9 +34,10 @@ constexpr std::chrono::milliseconds kWatchPeriod{50};
 constexpr unsigned kRingsOfQueue = 2;  // a queue pair
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
-// A longer device string is refused by DPDK 24.11.
+// DPDK 24.11 refuses a longer device string.
 constexpr std::size_t kDeviceMax = 127;
-// DPDK separates a device's settings by commas, takes brackets for lists, and knows no escape.
+// DPDK separates a device's settings by commas, uses brackets for lists, and has no escape
+// character.
 constexpr const char* kOfDevices = ",=[]";
 
 void check_path(const std::string& path) {
@@ -49,12 +50,12 @@ void check_path(const std::string& path) {
                 "socket path '" + path + "': a path without '" + path[at] + "' expected");
 }
 
-// A setting that has DPDK's default value is left out: the string must stay short.
+// A setting with DPDK's default value is left out, as the string must stay short.
 std::string with(std::string device, const char* setting, unsigned value, unsigned by_itself) {
   return value == by_itself ? device : std::move(device) + setting + std::to_string(value);
 }
 
-// The device string of a socket, which is checked.
+// Makes the device string of a socket, and checks it.
 void check_device(const std::string& device, const std::string& path) {
   check_path(path);
   if (device.size() > kDeviceMax)
@@ -64,7 +65,7 @@ void check_device(const std::string& device, const std::string& path) {
                     " expected");
 }
 
-// Whoever can put a socket there is mapped as a worker.
+// A process that can put a socket there is mapped as a worker.
 void make_directory(const std::string& directory) {
   make_own_directory(kVhostDirectory, directory);
   if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
@@ -75,8 +76,9 @@ void make_directory(const std::string& directory) {
 
 constexpr const char* kLanesFile = "lanes";
 
-// Of a port, and of each of its queue pairs, as measured, and some more: a worker whose daemon has
-// too few of them for all queues tries again and again, until DPDK's driver in it ends the process.
+// Descriptors of a port, and of each of its queue pairs: as measured, with some reserve. If a
+// worker's daemon has too few of them for all queues, the worker tries again and again, until
+// DPDK's driver in it ends the process.
 constexpr std::size_t kDescriptorsOfPort = 6;
 constexpr std::size_t kDescriptorsOfQueue = 4;
 
@@ -90,9 +92,9 @@ bool has_descriptors_for(std::uint16_t queues) {
   return open + kDescriptorsOfPort + queues * kDescriptorsOfQueue <= limit.rlim_cur;
 }
 
-// DPDK 24.11 ends the thread that talks with peers when the last socket goes, and makes another for
-// the next one. That end takes up to a second, in which no other port is opened or closed; and
-// whoever knows the thread knows it no more. So one socket stays. It is never connected.
+// DPDK 24.11 ends the thread that talks with peers when the last socket is removed, and makes
+// another thread for the next one. The end takes up to a second, in which no other port is opened
+// or closed; and the thread's id changes. So one socket, which is never connected, stays.
 void keep_vhost_thread() {
   static bool is_kept = false;
   if (!is_kept)
@@ -129,7 +131,7 @@ std::string missing_permission(const std::string& directory) {
   fs::path path = fs::absolute(directory, error);
   bool is_above = false;
   struct stat found {};
-  while (stat(path.c_str(), &found) != 0) {  // some directory above it refuses
+  while (stat(path.c_str(), &found) != 0) {  // some directory above it refuses access
     if (errno != EACCES || path == path.parent_path()) return {};
     path = path.parent_path();
     is_above = true;
@@ -153,7 +155,7 @@ std::string worker_device(const std::string& directory, const std::string& name,
     throw Error(ErrorCode::kInvalidArgument,
                 "socket name '" + name + "': a file name without '/' expected");
   const std::string path = directory + "/" + name + std::string(kWorkerSocketSuffix);
-  // Its name is for DPDK alone.
+  // Only DPDK sees its name.
   static std::atomic<unsigned> number{0};
   std::string device = "net_virtio_user" + std::to_string(number++) + ",path=" + path + ",server=1";
   device = with(with(std::move(device), ",queues=", options.queues, 1),
@@ -170,15 +172,16 @@ std::string unique_socket_name(const std::string& prefix) {
   return prefix + "-" + std::to_string(getpid()) + "-" + std::to_string(number++);
 }
 
-// Connecting would give the worker a peer. Connecting with the wrong kind of socket does not: the
-// kernel answers "wrong type" when somebody has the path open, "refused" when nobody has.
+// A real connection would give the worker a peer. A connection with the wrong type of socket does
+// not: the kernel answers "wrong type" if some process has the path open, and "refused" if none
+// has.
 bool socket_is_served(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() > kSocketPathMax) return false;
   path.copy(address.sun_path, kSocketPathMax);
   const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return true;  // out of descriptors: no reason to unplug anybody
+  if (probe < 0) return true;  // no descriptor left: no reason to unplug a worker
   const int result = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int error = result == 0 ? 0 : errno;
   close(probe);
@@ -217,14 +220,14 @@ PortCounters VhostDirectory::statistics() const {
   return all;
 }
 
-/// Nothing, which is said once, while the directory cannot be read: it is gone, or this process has
-/// all the descriptors that it may have.
+/// Empty, which is reported once, while the directory cannot be read: it was removed, or this
+/// process has no descriptor left.
 std::vector<std::string> VhostDirectory::sockets() {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator at(directory_, error);
   while (!error && at != fs::directory_iterator()) {
-    std::error_code gone;  // a socket may go while we look
+    std::error_code gone;  // a socket may be removed while we look
     if (at->symlink_status(gone).type() == fs::file_type::socket &&
         at->path().extension() == kWorkerSocketSuffix)
       names.push_back(at->path().filename());
@@ -252,7 +255,7 @@ void VhostDirectory::poll() {
   for (const std::string& name : in_turn(names)) consider(name);
 }
 
-/// Those that have no port: who waits longest is first, whatever his name.
+/// Those that have no port, in the order in which they have waited, whatever their names are.
 std::vector<std::string> VhostDirectory::in_turn(const std::vector<std::string>& names) {
   std::vector<std::string> waiting;
   for (const std::string& name : names) {
@@ -265,7 +268,8 @@ std::vector<std::string> VhostDirectory::in_turn(const std::vector<std::string>&
   return waiting;
 }
 
-/// Another waits for a port: whose link did not come up in time has to wait again. One at a time.
+/// If another worker waits for a port, one whose link did not come up in time has to wait again.
+/// Removes one at a time.
 void VhostDirectory::make_room() {
   Link* silent = nullptr;
   for (auto& [name, link] : links_) {
@@ -286,7 +290,7 @@ void VhostDirectory::watch() {
   while (!ended_changed_.wait_for(lock, kWatchPeriod, [this] { return ended_; })) {
     if (const int stuck = talking.look(now()); stuck >= 0) {
       const std::string known = VhostPeers::path_of(stuck);
-      // Else the path is as the worker wrote it, which may lead to our directory by another way.
+      // Otherwise the path is as the worker wrote it, and may lead to our directory in another way.
       const std::string written = let_go(stuck);
       interrupt(talking.thread());
       stuck_sockets_.push_back(fs::path(known.empty() ? written : known).filename());
@@ -331,9 +335,9 @@ void VhostDirectory::detach(Link& link) {
 }
 
 // A link that is down proves nothing: the worker may not have started its port yet, or restarts it.
-// It is dead when nobody serves its socket any more, which its death makes true at once. A daemon
-// that died in the moment in which it connected leaves the worker's driver with queues that it
-// never enables for the next one; to connect once more heals that.
+// The worker is dead if nobody serves its socket any more, which is true at once when it dies. A
+// daemon that died in the moment in which it connected leaves the worker's driver with queues that
+// it never enables for the next daemon; another connection repairs that.
 void VhostDirectory::look_after(const std::string& name, Link& link) {
   const std::uint16_t id = link.port->id();
   if (has_lost_peer_memory(id)) drop(link, "its memory is gone");

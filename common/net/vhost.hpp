@@ -1,9 +1,9 @@
-// Workers on the same machine as their aggregator: vhost-user ports over sockets in a directory.
+// Workers on the same machine as their aggregator use vhost-user ports over sockets in a directory.
 //
-// The worker creates a socket and serves it (virtio-user, server mode); the daemon watches its
-// directory and connects to every socket it finds (vhost, client mode, reconnecting by itself). So
-// a socket belongs to one worker only, and either side may restart. A worker that starts first
-// waits for the daemon, which says how many queues its port needs.
+// The worker creates a socket and serves it (virtio-user, server mode). The daemon watches its
+// directory and connects to every socket that it finds (vhost, client mode, with automatic
+// reconnection). So a socket belongs to one worker only, and either side may restart. A worker that
+// starts first waits for the daemon, which publishes how many queues the worker's port needs.
 #pragma once
 
 #include <array>
@@ -29,78 +29,80 @@
 
 namespace sluice::net {
 
-/// Every local link is a network of its own, with these two.
+/// Every local link is a network of its own, with these two addresses.
 inline constexpr std::uint32_t kVhostAggregatorIpv4 = 0xA9FE'0001;  // 169.254.0.1
 inline constexpr std::uint32_t kVhostWorkerIpv4 = 0xA9FE'0002;
 inline constexpr std::uint8_t kVhostPrefix = 16;
 
-/// How a socket's name ends that is a worker's; the daemon leaves all others alone.
+/// The suffix of a worker's socket; the daemon ignores all other names.
 inline constexpr std::string_view kWorkerSocketSuffix = ".sluice";
 
-/// What errors call the directory where they are.
+/// How errors name the directory.
 inline constexpr const char* kVhostDirectory = "vhost directory";
 
-/// How many lanes the daemon has that serves `directory`: a worker's port there needs as many
-/// queues. Told before the daemon takes a worker. `lanes`: 1..8. While what it returns is open, the
-/// directory is served: no other user can make it look so, or otherwise. Throws Error kUnavailable.
+/// Publishes how many lanes the daemon of `directory` has (`lanes`: 1..8): a worker's port needs as
+/// many queues. Call it before the daemon accepts a worker. While the returned descriptor is open,
+/// the directory counts as served; no other user can change that. Throws Error kUnavailable.
 memory::Descriptor tell_lanes(const std::string& directory, std::uint16_t lanes);
-/// 1 if nothing is told.
+/// 1 if nothing is published.
 std::uint16_t lanes_at(const std::string& directory);
-/// Whether a daemon that has told its lanes is alive.
+/// Whether a daemon that has published its lanes is alive.
 bool is_served_directory(const std::string& directory);
 
 /// Why this process may not put a worker's socket into the directory, for a person: which path
-/// refuses it, and whom that would let in. Empty if it may, or if the path leads nowhere.
+/// refuses it, and whom that path permits. Empty if it may, or if the path leads nowhere.
 std::string missing_permission(const std::string& directory);
 
 struct WorkerDeviceOptions {
-  std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
+  std::uint16_t queues = 1;        ///< at most as many as the daemon offers, which are its lanes
   std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two
 };
 
 /// The device string of a worker's port whose socket is `directory`/`name`.sluice. Throws Error
-/// kInvalidArgument if that path is too long for it (72 to 96 bytes, as the settings are) or has a
-/// comma, or `name` is no plain name; kUnavailable if the directory is missing. `name` must be new:
-/// take one from unique_socket_name.
+/// kInvalidArgument if that path is too long for it (72 to 96 bytes, depending on the settings) or
+/// has a comma, or if `name` is not a plain name; kUnavailable if the directory is missing. `name`
+/// must be new: take one from unique_socket_name.
 std::string worker_device(const std::string& directory, const std::string& name,
                           const WorkerDeviceOptions& options = {});
 
 /// "<prefix>-<pid>-<number>", different for every call on this machine.
 std::string unique_socket_name(const std::string& prefix);
 
-/// True while some process has the socket at `path` open to serve it. No trace at the other side.
+/// Whether some process serves the socket at `path`. The other side does not notice the check.
 bool socket_is_served(const std::string& path);
 
 struct VhostOptions {
-  std::size_t max_ports = 31;                ///< of the 32 that DPDK has, with other kinds counted
-  PortOptions port;                          ///< of every port; its `device` and `mac` are made up
-  std::vector<std::string> polling_threads;  ///< names of those that poll the ports, if any
+  std::size_t max_ports = 31;  ///< of DPDK's 32 ports, which include other kinds
+  PortOptions port;            ///< for every port; `device` and `mac` are set here
+  /// Names of the threads that poll the ports, if there are any.
+  std::vector<std::string> polling_threads;
 };
 
-/// What a VhostDirectory tells its owner, from within poll().
+/// What a VhostDirectory reports to its owner, from within poll().
 struct VhostEvents {
-  /// A worker's socket was plugged: the lanes may poll the port now. It is quiet until link up.
+  /// A worker's socket was plugged: the lanes may poll the port now. Nothing comes until the link
+  /// is up.
   std::function<void(Port&)> attached;
-  /// The worker is gone: every lane must stop polling, then `VhostDirectory::released` be called.
+  /// The worker has gone: every lane must stop polling; then call `VhostDirectory::released`.
   std::function<void(std::uint16_t port_id)> detaching;
-  /// The port is closed; its id may come again.
+  /// The port is closed; its id may be used again.
   std::function<void(std::uint16_t port_id)> detached;
-  /// A socket was not plugged, and why; said once for each socket. Or the directory itself cannot
-  /// be read just now, said once.
+  /// A socket was not plugged, and why; reported once for each socket. Or the directory itself
+  /// cannot be read at the moment, also reported once.
   std::function<void(const std::string& path, const std::string& reason)> refused;
 };
 
-/// The daemon's side. All but `released` belong to one control thread.
+/// The daemon's side. All functions except `released` are for one control thread.
 class VhostDirectory {
  public:
-  /// Ours on every port. DPDK's own differs from port to port, and after a restart a worker that
-  /// kept its peer's address may find itself on another.
+  /// Our address on every port. DPDK's own addresses differ from port to port, and after a restart
+  /// a worker that remembers its peer's address may be on another port.
   static constexpr MacAddress kMac{0x02, 's', 'l', 'u', 'c', 'e'};
 
-  /// A port whose link is down for so long is unplugged and plugged again.
+  /// A port whose link is down for this time is unplugged and plugged again.
   static constexpr Duration kLinkTimeLimit = std::chrono::seconds(2);
-  /// And one whose link never came up, while others wait for a port. It waits as they do then: who
-  /// only serves sockets keeps no worker out.
+  /// The same for a port whose link never came up, while other workers wait for a port. It then
+  /// waits as they do: a process that only serves sockets must not keep workers out.
   static constexpr Duration kSilenceLimit = std::chrono::seconds(1);
 
   struct Counters {
@@ -108,32 +110,33 @@ class VhostDirectory {
     std::uint64_t detached = 0;
     std::uint64_t refused = 0;        ///< sockets, not attempts
     std::uint64_t stale_removed = 0;  ///< socket files that nobody served
-    std::uint64_t renewed = 0;        ///< unplugged because no link came up, to be plugged again
+    /// Unplugged because no link came up; they will be plugged again.
+    std::uint64_t renewed = 0;
   };
 
-  /// Creates the directory with mode 0700 if it is missing. `pools` as for Port. Throws Error
+  /// Creates the directory with mode 0700 if it is missing. `pools` is as for Port. Throws Error
   /// kUnavailable if it cannot be created, read and written, or if it is not this user's own: see
   /// make_own_directory.
   VhostDirectory(const std::string& directory, const VhostOptions& options,
                  std::span<BufferPool* const> pools, VhostEvents events);
 
-  /// Closes the ports; no lane may poll them any more.
+  /// Closes the ports. No lane may poll them any more.
   ~VhostDirectory();
   VhostDirectory(const VhostDirectory&) = delete;
   VhostDirectory& operator=(const VhostDirectory&) = delete;
 
-  /// Looks for new, for dead and for stuck workers. Call it ten times a second or more: a worker's
-  /// death is noticed at the first call after it. A worker that stops in the middle of a message
-  /// would hold up all others, and one may take its memory away: they are unplugged and refused.
+  /// Looks for new, dead and stuck workers. Call it ten times a second or more: the first call
+  /// after a worker's death notices it. A worker that stops in the middle of a message would block
+  /// all others, and a worker can take its memory away: such workers are unplugged and refused.
   void poll();
 
-  /// Says, from any thread, that no lane polls the port any more. The next poll() closes it.
+  /// Reports, from any thread, that no lane polls the port any more. The next poll() closes it.
   void released(std::uint16_t port_id);
 
   std::size_t ports() const { return links_.size(); }
   const Counters& counters() const { return counters_; }
 
-  /// Of all ports, with those that are gone.
+  /// The sum over all ports, including those that have gone.
   PortCounters statistics() const;
 
  private:
@@ -143,7 +146,7 @@ class VhostDirectory {
     Time last_up;  // or when it was plugged
     bool came_up = false;
     bool detaching = false;
-    std::string refusal = {};  // why it is not to be plugged again
+    std::string refusal = {};  // why it must not be plugged again
   };
 
   std::vector<std::string> sockets();
@@ -165,9 +168,11 @@ class VhostDirectory {
   VhostOptions options_;
   std::vector<BufferPool*> pools_;
   VhostEvents events_;
-  std::map<std::string, Link> links_;           // by the socket's name
-  std::map<std::string, bool> refused_;         // sockets, and whether a free port would do
-  std::map<std::string, std::uint64_t> turns_;  // of all sockets: when each came, or had its turn
+  std::map<std::string, Link> links_;  // by name of the socket
+  // Refused sockets, and whether a free port would be enough.
+  std::map<std::string, bool> refused_;
+  // Of all sockets: when each came, or last had a port.
+  std::map<std::string, std::uint64_t> turns_;
   std::uint64_t next_turn_ = 0;
   std::array<std::atomic<bool>, limits::kMaxPortIds> released_{};
   bool readable_ = true;
@@ -176,10 +181,10 @@ class VhostDirectory {
 
   std::mutex mutex_;
   std::condition_variable ended_changed_;
-  bool ended_ = false;                      // guarded by mutex_, as all of these
-  std::vector<std::string> stuck_sockets_;  // their names
-  std::vector<std::uint16_t> stuck_ports_;  // whose worker cannot be called
-  std::thread watch_;  // its own: the control thread waits for the lane now and then
+  bool ended_ = false;                      // guarded by mutex_, as are the following
+  std::vector<std::string> stuck_sockets_;  // names of sockets
+  std::vector<std::uint16_t> stuck_ports_;  // ports whose worker cannot be signalled
+  std::thread watch_;  // a thread, as the control thread sometimes waits for a lane
 };
 
 }  // namespace sluice::net

@@ -1,5 +1,6 @@
-// The C library's functions by which DPDK talks with vhost peers: the dynamic linker finds those of
-// the program first. For a program that serves workers, not for a library in somebody else's.
+// The functions of the C library by which DPDK talks with vhost peers. The dynamic linker finds
+// those of the program first. For a program that serves workers, not for a library in another
+// program.
 #include <sys/socket.h>
 #include <unistd.h>
 

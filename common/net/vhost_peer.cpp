@@ -54,21 +54,21 @@ struct Header {
 };
 static_assert(sizeof(Header) == 12);
 
-/// The longest is a table of kRegions regions.
+/// The longest message is a table of kRegions regions.
 constexpr std::size_t kRegions = 8;
 constexpr std::size_t kPayloadMost = 8 + kRegions * 32;
-constexpr std::size_t kDescriptorsMost = 253;  // of a message (SCM_MAX_FD)
+constexpr std::size_t kDescriptorsMost = 253;  // in one message (SCM_MAX_FD)
 
 constexpr std::uint32_t kVersion = 1;  // in the flags of every message
 
-constexpr std::uint64_t kRingMask = 0xff;       // of the payload with an eventfd
+constexpr std::uint64_t kRingMask = 0xff;       // of the payload of a message with an eventfd
 constexpr std::uint64_t kNoDescriptor = 0x100;  // there is none
 
 struct Message {
   Header header{};
   std::array<std::byte, kPayloadMost> payload{};
   std::array<int, kDescriptorsMost> descriptors{};
-  std::size_t count = 0;  // of them
+  std::size_t count = 0;  // of descriptors
 
   template <class Number>
   Number number(std::size_t at) const {
@@ -89,23 +89,23 @@ struct Expected {
   bool refused = false;
 };
 
-/// As many as a worker may have whose daemon had more lanes before: it is told so by a packet.
+/// A worker may have so many if its daemon had more lanes before; a packet tells it so.
 constexpr std::size_t kMaxRings = 2 * limits::kMaxLanes;
 
-/// Descriptors that each ring has.
+/// The number of descriptors of each ring.
 using Sizes = std::array<std::uint32_t, kMaxRings>;
 
 struct Connection {
   std::string path;
-  pid_t connecting = 0;  // the thread on which DPDK may not have noted it yet; 0: it has
-  unsigned rings = 0;    // that it was offered
+  pid_t connecting = 0;  // the thread on which DPDK may not have registered it yet; 0: it has
+  unsigned rings = 0;    // how many it was offered
   Sizes sizes{};
-  std::array<std::byte, kPayloadMost> payload{};  // of the message that DPDK is reading
+  std::array<std::byte, kPayloadMost> payload{};  // of the message that DPDK reads now
   std::size_t at = 0;
   std::size_t left = 0;
 };
 
-/// Never destroyed: DPDK's threads never end.
+/// Never destroyed, as DPDK's threads never end.
 struct Registry {
   std::mutex mutex;
   std::map<std::string, Expected> expected;  // by path
@@ -118,7 +118,7 @@ Registry& registry() {
   return *all;
 }
 
-/// Most calls are of no peer, and take no lock.
+/// Most calls are not about a peer, and take no lock.
 std::array<std::atomic<bool>, limits::kMaxVhostDescriptor> is_peer{};
 
 bool may_be_peer(int fd) {
@@ -152,7 +152,8 @@ int close_anyway(int fd) {
 }
 
 // -------------------------------------------------------------------------- what may be passed
-/// What the kernel calls it. Asks nobody: to ask more of a file of FUSE may never end.
+/// The kernel's name for the file. It does not ask the file itself: a request to a file of FUSE may
+/// block for ever.
 std::string kind_of(int fd) {
   std::array<char, 64> name;
   const ssize_t length =
@@ -160,13 +161,13 @@ std::string kind_of(int fd) {
   return length < 0 ? "unknown" : std::string(name.data(), static_cast<std::size_t>(length));
 }
 
-/// Any other file begins with a '/' or has another name: nobody can give a file this one.
+/// The name of any other file begins with '/' or is different: nobody can give a file this name.
 bool is_eventfd(int fd) {
   return kind_of(fd) == "anon_inode:[eventfd]";
 }
 
-/// On tmpfs or hugetlbfs, as a memfd is: no other file knows of seals, and the kernel alone is
-/// asked.
+/// Whether it is on tmpfs or hugetlbfs, as a memfd is: no other file has seals, and only the kernel
+/// is asked.
 bool is_memory(int fd) {
   return fcntl(fd, F_GET_SEALS) >= 0;
 }
@@ -179,7 +180,7 @@ Refusal check_ring(std::uint64_t ring) {
          " expected";
 }
 
-/// All rings together are as long as those that it was offered may be.
+/// All rings together may be as long as the rings that the peer was offered.
 Refusal check_size(const Message& message, unsigned rings, Sizes& sizes) {
   const auto ring = message.number<std::uint32_t>(0);
   const auto size = message.number<std::uint32_t>(4);
@@ -203,7 +204,8 @@ Refusal check_eventfd(const Message& message) {
            std::to_string(expected) + " expected";
   for (const int each : message.passed()) {
     if (!is_eventfd(each)) return "it passed " + kind_of(each) + ", an eventfd expected";
-    // Who calls it must not wait. The peer can take that back, and is noticed then (stuck_peer).
+    // A thread that writes to it must not wait. The peer can reset the flag; then stuck_peer
+    // notices.
     fcntl(each, F_SETFL, O_NONBLOCK);
   }
   return std::nullopt;
@@ -220,7 +222,7 @@ Refusal check_memory(const Message& message) {
   return std::nullopt;
 }
 
-/// Nothing: a worker's driver sends such messages.
+/// Returns nothing if a worker's driver sends such messages.
 Refusal check(const Message& message, unsigned rings, Sizes& sizes) {
   switch (message.header.request) {
     case kSetVringKick:
@@ -313,7 +315,7 @@ Refusal refusal_of(Took took, const Message& message, unsigned rings, Sizes& siz
   return std::nullopt;
 }
 
-/// What DPDK asked for: the header, and the descriptors.
+/// Gives DPDK what it asked for: the header, and the descriptors.
 void give(const Message& message, msghdr& to) {
   std::memcpy(to.msg_iov->iov_base, &message.header, sizeof message.header);
   to.msg_flags = 0;
@@ -394,9 +396,9 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   return result;
 }
 
-/// A message that is refused ends the connection, as if the peer had closed it. DPDK listens to a
-/// connection before it notes it, and a connection that ends before that ends the process: until
-/// then there is but a message that changes nothing.
+/// A refused message ends the connection, as if the peer had closed it. DPDK reads from a
+/// connection before it registers it, and a connection that ends before that ends the process. So
+/// until then DPDK only gets a message that changes nothing.
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
   if (!may_be_peer(fd) || message->msg_iovlen != 1 || message->msg_iov->iov_len != sizeof(Header))
     return recvmsg_anyway(fd, message, flags);
@@ -436,7 +438,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   return sizeof(Header);
 }
 
-/// The rest of the message.
+/// Gives the rest of the message.
 ssize_t read(int fd, void* into, std::size_t bytes) {
   if (!may_be_peer(fd)) return read_anyway(fd, into, bytes);
   Registry& all = registry();
@@ -449,7 +451,7 @@ ssize_t read(int fd, void* into, std::size_t bytes) {
   return static_cast<ssize_t>(count);
 }
 
-/// With the connection go the messages that nobody has read, and what was passed with them.
+/// Messages that nobody has read, and the descriptors in them, end with the connection.
 int close(int fd) {
   if (!may_be_peer(fd)) return close_anyway(fd);
   {
@@ -465,7 +467,7 @@ int close(int fd) {
   return result;
 }
 
-/// DPDK's thread that connects again sleeps after that.
+/// DPDK's thread that connects again sleeps after a connection.
 unsigned sleep(unsigned seconds) {
   static auto* const real = next<unsigned(unsigned)>("sleep");
   VhostPeers::noted();

@@ -1,9 +1,9 @@
-// What DPDK lets a vhost-user peer do to the whole process, and we do not. DPDK takes any file for
-// an eventfd or for memory, closes what it does not want on the thread that talks with all peers,
-// waits there for the rest of a message, and allocates what a peer asks for. So its calls of the C
-// library pass here first (vhost_calls.cpp), where each message is read as a whole, without
-// waiting, and is given to DPDK only if a worker's driver may send it, and once DPDK is ready for
-// the end of the connection.
+// Prevents what DPDK permits a vhost-user peer to do to the whole process. DPDK accepts any file as
+// an eventfd or as memory, closes what it does not want on the thread that talks with all peers,
+// waits there for the rest of a message, and allocates whatever a peer asks for. So its calls of
+// the C library come here first (vhost_calls.cpp). Each message is read as a whole, without
+// waiting. DPDK gets it only if a worker's driver may send it, and only when DPDK is ready for the
+// end of the connection.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ struct RefusedPeer {
 /// The sockets of peers. For any thread.
 class VhostPeers {
  public:
-  /// DPDK may connect to the socket, whose peer is offered so many rings. Until `forget`.
+  /// DPDK may connect to the socket from now on, until `forget`. Its peer is offered so many rings.
   static void expect(const std::string& path, unsigned rings);
   static void forget(const std::string& path);
 
-  /// To be called by a thread on which DPDK may have connected, and has returned.
+  /// To be called by a thread on which DPDK may have connected and has returned.
   static void noted();
 
-  /// Those that have sent what no worker sends, since the last call. Their connections have ended,
+  /// Peers that have sent what no worker sends, since the last call. Their connections have ended,
   /// and they get no other.
   static std::vector<RefusedPeer> take_refused();
 
-  /// The path of the socket to which this descriptor is connected; empty: it is no peer's.
+  /// The path of the socket to which this descriptor is connected; empty if it is not a peer's.
   static std::string path_of(int fd);
 };
 

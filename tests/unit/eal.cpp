@@ -17,9 +17,9 @@
 
 #include "common/base/packet_buffer.hpp"
 #include "common/base/packet_memory.hpp"
-#include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/pool.hpp"
+#include "common/net/thread_state_guard.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
@@ -90,7 +90,7 @@ TEST_CASE("A host's signal handlers stay its own while a port opens or closes") 
   };
   void (*const host_installs)(int) = [](int) {};
   {
-    const CallerState while_dpdk_works;
+    const ThreadStateGuard while_dpdk_works;
     std::signal(SIGUSR1, host_installs);  // another thread of the host
   }
   CHECK(current() == host_installs);

@@ -1,5 +1,5 @@
-// Keeps DPDK's habits away from the calling thread: it pins the thread, starts threads of its own
-// that would take the process's signals, and writes to sockets whose peer may be dead.
+// Protects the calling thread from DPDK, which pins the thread, starts threads that would receive
+// the process's signals, and writes to sockets whose peer may have died.
 #pragma once
 
 #include <csignal>
@@ -10,20 +10,21 @@
 
 namespace sluice::net {
 
-/// While it lives, threads started by this one inherit a mask that blocks every signal but those
-/// that a thread's own faults raise. Its end restores the thread's affinity and mask; a SIGPIPE
-/// that came up meanwhile is forgotten. Signal handlers are left alone: they belong to the whole
-/// process, and DPDK puts back itself the one that it replaces for a moment (SIGBUS, huge pages).
-class CallerState {
+/// While it lives, threads started by this one inherit a mask that blocks every signal except those
+/// that a thread's own faults raise. Its destructor restores the thread's affinity and mask, and
+/// discards a SIGPIPE that was raised meanwhile. It does not touch signal handlers, which belong to
+/// the whole process. DPDK itself restores the one handler that it replaces for a moment (SIGBUS,
+/// for huge pages).
+class ThreadStateGuard {
  public:
-  CallerState() {
+  ThreadStateGuard() {
     pthread_getaffinity_np(pthread_self(), sizeof(affinity_), &affinity_);
     sigset_t blocked;
     sigfillset(&blocked);
     for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
     pthread_sigmask(SIG_SETMASK, &blocked, &mask_);
   }
-  ~CallerState() {
+  ~ThreadStateGuard() {
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
@@ -33,8 +34,8 @@ class CallerState {
     pthread_setaffinity_np(pthread_self(), sizeof(affinity_), &affinity_);
     pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
   }
-  CallerState(const CallerState&) = delete;
-  CallerState& operator=(const CallerState&) = delete;
+  ThreadStateGuard(const ThreadStateGuard&) = delete;
+  ThreadStateGuard& operator=(const ThreadStateGuard&) = delete;
 
   const cpu_set_t& affinity() const { return affinity_; }
 
