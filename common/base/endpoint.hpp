@@ -1,4 +1,4 @@
-// Where a datagram came from or goes to. The engines copy and compare it, and know no more.
+// The source or destination of a datagram. The engines only copy and compare it.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@ struct Endpoint {
   std::uint32_t ipv4 = 0;             ///< the peer's address, host byte order
   std::uint16_t udp_port = 0;         ///< the peer's UDP port, host byte order
   std::uint16_t local_udp_port = 0;   ///< ours, host byte order
-  std::uint8_t lane = 0;  ///< of the aggregator that the peer is; a local port has a queue for each
-  bool off_machine = false;  ///< the port leads out of this machine, through real wires
+  /// The aggregator's lane, if the peer is an aggregator; a local port has a queue for each.
+  std::uint8_t lane = 0;
+  bool off_machine = false;  ///< the port leads to other machines
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 

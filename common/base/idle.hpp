@@ -1,5 +1,6 @@
-// What a polling loop does when a turn found no work. More polling threads than cores is normal on
-// one machine, so the default gives its core away early and sleeps when nothing comes for long.
+// What a polling loop does when a turn found no work. On one machine there are often more polling
+// threads than cores, so by default a loop yields its core early, and sleeps if nothing comes for a
+// long time.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace sluice {
 
-/// Tells the core that this thread only waits.
+/// Tells the core that this thread is only waiting.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -25,9 +26,9 @@ inline void cpu_relax() {
 /// One per polling thread: call `work_done` once per turn with the number of things the turn did.
 class Idle {
  public:
-  // A peer that shares the core answers within a few of its own turns: yields cover that without
-  // the 50 µs that any sleep costs. Alone on its core a thread yields about 0.1 ms before it
-  // sleeps.
+  // A peer that shares the core answers within a few of its own turns. Yields are enough for that,
+  // without the 50 µs that any sleep costs. A thread alone on its core yields for about 0.1 ms
+  // before it sleeps.
   static constexpr std::uint32_t kSpins = 16;
   static constexpr std::uint32_t kYields = 200;
   static constexpr std::chrono::microseconds kSleepMin{20};
@@ -37,14 +38,14 @@ class Idle {
                 std::uint32_t spins = kSpins)
       : strategy_(strategy), yields_(yields), spins_(spins) {}
 
-  /// How many turns without work are yielded from now on before one sleeps.
+  /// Sets after how many turns without work the loop sleeps instead of yielding.
   void set_yields(std::uint32_t yields) { yields_ = yields; }
 
   void work_done(std::size_t n) {
     if (const auto sleep = sleep_after(n); sleep.count() != 0) std::this_thread::sleep_for(sleep);
   }
 
-  /// As work_done, but leaves it to the caller to sleep: returns for how long, 0 for not at all.
+  /// As work_done, but the caller sleeps: returns how long, 0 for not at all.
   std::chrono::microseconds sleep_after(std::size_t n) {
     if (n != 0) {
       reset();
@@ -58,7 +59,7 @@ class Idle {
     return {};
   }
 
-  /// Starts over at the spinning end, as after work.
+  /// Starts again with spinning, as after work.
   void reset() {
     idle_turns_ = 0;
     sleep_ = kSleepMin;

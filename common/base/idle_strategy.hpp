@@ -1,4 +1,4 @@
-// What a polling loop does when a turn found no work; idle.hpp does it.
+// What a polling loop does when a turn found no work; idle.hpp implements it.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace sluice {
 
 enum class IdleStrategy : std::uint8_t {
-  kBusySpin,  ///< never gives the core away: least latency, one core per thread
-  kYield,     ///< gives the core to whoever else is runnable, never sleeps
-  kBackOff,   ///< spins briefly, yields for a while, then sleeps for longer and longer
+  kBusySpin,  ///< never yields the core: lowest latency, one core per thread
+  kYield,     ///< yields the core to other runnable threads, never sleeps
+  kBackOff,   ///< spins briefly, yields for a while, then sleeps for increasing times
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Strong types for what the protocol counts, so that a rank is never taken for a stream.
+// Strong types for the numbers of the protocol, so that a rank cannot be used as a stream.
 #pragma once
 
 #include <compare>
@@ -14,14 +14,14 @@ struct Rank {
   friend auto operator<=>(Rank, Rank) = default;
 };
 
-/// An independent lane of blocks, 0..S-1 over all aggregators of a job.
+/// An independent sequence of rounds, 0..S-1 over all aggregators of a job.
 struct StreamId {
   std::uint16_t value = 0;
   friend auto operator<=>(StreamId, StreamId) = default;
 };
 
-/// One exchange on a stream; counts up within a generation, across ops. 64 bits never wrap: at a
-/// round every nanosecond they last 584 years.
+/// One exchange on a stream. It counts up within a generation, across ops. 64 bits never wrap: with
+/// a round every nanosecond they last 584 years.
 struct Round {
   std::uint64_t value = 0;
   friend auto operator<=>(Round, Round) = default;
@@ -30,7 +30,7 @@ struct Round {
   Round& operator++() { return ++value, *this; }
 };
 
-/// Position of a block in its tensor.
+/// The index of a block in its tensor.
 struct BlockIndex {
   std::uint32_t value = 0;
   friend auto operator<=>(BlockIndex, BlockIndex) = default;
@@ -39,7 +39,7 @@ struct BlockIndex {
 /// "No further block": larger than every index, so that the minimum over workers works.
 inline constexpr BlockIndex kNoBlock{0xFFFF'FFFF};
 
-/// Number of a collective call within a job's generation, in call order.
+/// The number of a collective call within a job's generation, in call order.
 using OpNumber = std::uint64_t;
 
 using limits::kMaxRanks;

@@ -14,9 +14,9 @@ namespace sluice {
 
 class LatencyHistogram {
  public:
-  static constexpr std::size_t kBuckets = 25;  // up to 16.8 s; one more for what took longer
+  static constexpr std::size_t kBuckets = 25;  // up to 16.8 s; one more for longer times
 
-  /// Bucket i counts what took no longer than 2^i us, and longer than the bucket before.
+  /// Bucket i counts what took at most 2^i us, and longer than the bound of the bucket before.
   static constexpr std::chrono::microseconds upper_bound(std::size_t i) {
     return std::chrono::microseconds(std::int64_t{1} << i);
   }
@@ -28,7 +28,7 @@ class LatencyHistogram {
     ++counts_[std::min<std::size_t>(static_cast<std::size_t>(bucket), kBuckets)];
   }
 
-  /// Of each bucket alone; the last one has no upper bound.
+  /// The count of each bucket, not cumulative; the last one has no upper bound.
   const std::array<std::uint64_t, kBuckets + 1>& counts() const { return counts_; }
   Duration sum() const { return sum_; }
 

@@ -1,4 +1,4 @@
-// How much is logged: of everything that logs, DPDK too. And in which form.
+// How much is logged, by everything including DPDK; and in which form.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Packet buffers and the way out of an engine. DPDK's mbufs and the byte vectors of tests lie
-// behind the same two classes, so the engines are compiled once and run on either.
+// Packet buffers, and the interface through which an engine sends. DPDK's mbufs and the byte
+// vectors of tests implement the same two classes, so engines are compiled once and run on either.
 #pragma once
 
 #include <cassert>
@@ -24,9 +24,10 @@ class BufferMemory {
 };
 
 /// A counted reference to the bytes of one datagram. Moving passes the reference on, `share` makes
-/// another, destroying gives it back. An empty one (default made, moved from, or from an empty
-/// pool) is false. Not for two threads at once, but references to the same bytes may live on
-/// different threads where the memory allows it. docs/developers.md tells who holds one when.
+/// another one, and destruction drops it. An empty buffer (default made, moved from, or from an
+/// empty pool) is false. Two threads must not use one Buffer at once, but references to the same
+/// bytes may belong to different threads if the memory permits that. docs/developers.md says who
+/// holds a reference when.
 class Buffer {
  public:
   Buffer() = default;
@@ -53,23 +54,23 @@ class Buffer {
   explicit operator bool() const { return block_ != nullptr; }
   std::span<const std::byte> bytes() const { return {data_, block_ ? size_ : 0}; }
 
-  /// To be written only while this is the only reference.
+  /// May be written only while this is the only reference.
   std::span<std::byte> writable() {
     assert(references() <= 1);
     return {data_, block_ ? size_ : 0};
   }
 
-  /// Another reference to the same bytes. Not of an empty buffer.
+  /// Another reference to the same bytes. The buffer must not be empty.
   Buffer share() const {
     assert(block_ != nullptr);
     memory_->add_reference(block_);
     return {*memory_, block_, {data_, size_}};
   }
 
-  /// How many references there are; 0 when empty.
+  /// The number of references; 0 if it is empty.
   std::size_t references() const { return block_ ? memory_->references(block_) : 0; }
 
-  /// Hands this reference over to whoever knows the memory; the buffer is empty afterwards.
+  /// Passes this reference to code that knows the memory; the buffer is empty afterwards.
   void* release() { return std::exchange(block_, nullptr); }
   const void* block() const { return block_; }
 
@@ -80,17 +81,17 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// The way out of an engine.
+/// The interface through which an engine sends.
 class PacketSink {
  public:
-  /// Exactly `size` writable bytes, or an empty buffer when the pool is empty.
+  /// Returns exactly `size` writable bytes, or an empty buffer if the pool is empty.
   virtual Buffer allocate(std::size_t size) = 0;
 
-  /// Never blocks: what the port cannot take now is queued, or counted and dropped, and the
-  /// protocol recovers. If other references exist the bytes must not change as long as they do.
+  /// Never blocks: what the port cannot accept now is queued, or counted and dropped, and the
+  /// protocol recovers. As long as other references exist, the bytes must not change.
   virtual void send(const Endpoint& to, Buffer buffer) = 0;
 
-  /// From now on `observer`, if any, is told what this sink's engine is busy with.
+  /// Reports to `observer`, if any, what this sink's engine is doing, from now on.
   void observe(StageObserver* observer) { observer_ = observer; }
   void enter(Stage stage) {
     if (observer_) observer_->enter(stage);
@@ -103,11 +104,10 @@ class PacketSink {
   PacketSink& operator=(const PacketSink&) = delete;
 
  private:
-  StageObserver* observer_ = nullptr;  // mostly none
+  StageObserver* observer_ = nullptr;  // usually null
 };
 
-/// A way out that can also send a buffer's only reference and give one back, to be read from and
-/// not to be sent.
+/// A sink that can also send a buffer's only reference and return one, for reading only.
 class KeepingSink : public PacketSink {
  public:
   virtual Buffer send_and_keep(const Endpoint& to, Buffer buffer) = 0;

@@ -1,20 +1,20 @@
-// What packet buffers cost: the arithmetic behind the memory rules of docs/sizing.md.
+// The memory of packet buffers: the computation behind the rules of docs/sizing.md.
 #pragma once
 
 #include <cstddef>
 
 namespace sluice {
 
-/// Bytes that one buffer takes of packet memory. Ethernet's header and what drivers want beyond the
-/// IP packet round it up to whole KiB; 352 more are the headroom and DPDK's own. A test compares it
-/// with what a pool really takes.
+/// Bytes of packet memory that one buffer takes. The IP packet, Ethernet's header and the room that
+/// drivers want are rounded up to whole KiB; 352 bytes are added for the headroom and DPDK's own
+/// data. A test compares this with the size of a real pool.
 constexpr std::size_t packet_buffer_bytes(std::size_t mtu) {
   constexpr std::size_t kKib = 1024;
   constexpr std::size_t kEthernetAndDriver = 14 + 128;
   return (mtu + kEthernetAndDriver + kKib - 1) / kKib * kKib + 352;
 }
 
-/// Bytes of a buffer for the headers of a shared payload.
+/// The bytes of a buffer for the headers of a shared payload.
 inline constexpr std::size_t kHeaderBufferBytes = 512;
 
 }  // namespace sluice

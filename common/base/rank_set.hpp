@@ -1,4 +1,4 @@
-// A set of ranks of one job, small enough to copy, with the lowest member at hand.
+// A set of ranks of one job. It is small enough to copy, and finds its lowest member fast.
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ class RankSet {
     return static_cast<std::uint16_t>(n);
   }
 
-  /// The lowest member, or kMaxRanks when empty.
+  /// The lowest member; kMaxRanks if it is empty.
   std::uint16_t lowest() const {
     for (std::size_t i = 0; i < words_.size(); ++i)
       if (words_[i] != 0) return static_cast<std::uint16_t>(64 * i + std::countr_zero(words_[i]));
@@ -81,7 +81,7 @@ class RankSet {
   std::array<std::uint64_t, kMaxRanks / 64> words_{};
 };
 
-/// "1, 2, 5": the first eight, as `number` has them, and how many more there are.
+/// "1, 2, 5": the first eight members, with numbers from `number`, and how many more there are.
 template <class Number>
 std::string text_of(const RankSet& ranks, Number&& number) {
   constexpr int kNamed = 8;

@@ -1,6 +1,6 @@
-// The UDP ports from which a worker sends. A device that spreads packets over its queues by a hash
-// of addresses and ports (RSS) brings them to the queue of the lane for which the source port was
-// chosen.
+// The UDP ports from which a worker sends. A device may spread packets over its queues by a hash of
+// addresses and ports (RSS). A source port is chosen so that the hash leads to the queue of the
+// right lane.
 #pragma once
 
 #include <array>
@@ -11,10 +11,11 @@
 
 namespace sluice {
 
-/// A worker's own: where it begins, and where no aggregator tells another.
+/// A worker's default, with which it begins, and which it keeps if no aggregator chooses another
+/// one.
 inline constexpr std::uint16_t kWorkerUdpPort = 4748;
 
-/// The dynamic ports (RFC 6335), shared out over the lanes: those for lane l follow
+/// The dynamic ports (RFC 6335) are divided among the lanes: those of lane l begin at
 /// kFirstSourcePort + l * kSourcePortsOfLane.
 inline constexpr std::uint16_t kFirstSourcePort = 49152;
 inline constexpr std::uint16_t kSourcePortsOfLane = 2048;
@@ -28,7 +29,7 @@ constexpr bool is_source_port_of(std::size_t lane, std::uint16_t udp_port) {
   return udp_port >= first && udp_port < first + kSourcePortsOfLane;
 }
 
-/// By lane; 0: any will do.
+/// By lane; 0: any port.
 using SourcePorts = std::array<std::uint16_t, limits::kMaxLanes>;
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// Where a lane's cycles go: the engine says what it turns to, and an observer that wants to know
-// counts. Without one that costs a branch.
+// Where a lane's cycles go: the engine reports each change of its work, and an observer may count.
+// Without an observer that costs one branch.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@ namespace sluice {
 
 enum class Stage : std::uint8_t {
   kReceive,   ///< polling the ports, headers
-  kValidate,  ///< a packet's own checks, and those of job, rank, stream and round
+  kValidate,  ///< checks of a packet itself, and of its job, rank, stream and round
   kSum,       ///< adding blocks
-  kBuild,     ///< writing results, and rewriting their sums for the wire
-  kTransmit,  ///< headers, handing to the ports
+  kBuild,     ///< writing results, and encoding their sums
+  kTransmit,  ///< headers, passing frames to the ports
   kOther,     ///< timers, control packets, housekeeping
 };
 inline constexpr std::size_t kStages = 6;
 
 class StageObserver {
  public:
-  /// From now on the lane is busy with `stage`.
+  /// The lane works on `stage` from now on.
   virtual void enter(Stage stage) = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// Time as the engines see it: an argument, never a call. Production feeds a monotonic clock, tests
+// Time as the engines see it: an argument, never a call. Programs pass a monotonic clock, and tests
 // a virtual one.
 #pragma once
 
@@ -8,7 +8,7 @@ namespace sluice {
 
 using Duration = std::chrono::nanoseconds;
 
-/// Tag of Sluice's time line; the loops read the clock once per turn and pass the value on.
+/// The tag of Sluice's time line. Loops read the clock once per turn and pass the value on.
 struct TimeLine {
   using rep = Duration::rep;
   using period = Duration::period;
@@ -19,10 +19,10 @@ struct TimeLine {
 
 using Time = TimeLine::time_point;
 
-/// A deadline that never comes.
+/// A deadline that is never reached.
 inline constexpr Time kNever = Time::max();
 
-/// `from + d`, but kNever where that would overflow.
+/// `from + d`, but kNever if that would overflow.
 constexpr Time after(Time from, Duration d) {
   return d > kNever - from ? kNever : from + d;
 }

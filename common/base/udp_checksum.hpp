@@ -1,4 +1,4 @@
-// Who computes the UDP checksum of what we send. Receiving always verifies one that is there.
+// Who computes the UDP checksum of what we send. A received checksum is always verified.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace sluice {
 
 enum class UdpChecksum : std::uint8_t {
-  kAuto,      ///< none on ports that are shared memory, else the port if it can, else we
-  kNone,      ///< nobody: sent as 0, "no checksum"
-  kSoftware,  ///< we
+  kAuto,      ///< none for ports in shared memory; otherwise the port if it can, or software
+  kNone,      ///< none: it is sent as 0, "no checksum"
+  kSoftware,  ///< this library
   kOffload,   ///< the port
 };
 

@@ -25,15 +25,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kWaiting = 1024;                 // connections that are not taken yet
-constexpr std::size_t kMostTakenAtOnce = 256;  // then others are served
+constexpr int kWaiting = 1024;                 // connections that are not accepted yet
+constexpr std::size_t kMostTakenAtOnce = 256;  // then clients are served
 constexpr std::size_t kRequestBytes = 8192;
 constexpr std::size_t kReadBytes = 4096;
 constexpr int kMostReads = 4;
-constexpr auto kTimeLimit = 10s;  // for a client to send a request and to take the answer
-constexpr auto kPause = 100ms;    // without a descriptor for a client
+constexpr auto kTimeLimit = 10s;  // for a client to send a request and to read the answer
+constexpr auto kPause = 100ms;    // when there is no descriptor for a client
 
-// The pages load nothing from elsewhere, and nobody may put them in a frame.
+// The pages load nothing from other sites, and must not be shown in a frame.
 constexpr const char* kHeaders =
     "Cache-Control: no-store\r\n"
     "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -47,7 +47,8 @@ Response plain(const char* status, std::string text) {
   return {"text/plain; charset=utf-8", std::move(text), status};
 }
 
-/// Whether a Host header is no name that somebody else may have given to this machine.
+/// Whether a Host header is an address or localhost, and not a name that somebody else may have
+/// given to this machine.
 bool is_address_or_localhost(std::string_view host) {
   const std::string_view name = host.substr(0, host.rfind(':'));
   return name == "localhost" || name.find_first_not_of("0123456789.") == name.npos;
@@ -58,7 +59,7 @@ bool equals_without_case(std::string_view a, std::string_view b) {
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-/// The text up to the separator, which goes with it.
+/// Takes the text up to the separator, and removes the separator, too.
 std::string_view take_until(std::string_view& text, std::string_view separator) {
   const std::size_t end = text.find(separator);
   const std::string_view taken = text.substr(0, end);
@@ -66,7 +67,7 @@ std::string_view take_until(std::string_view& text, std::string_view separator) 
   return taken;
 }
 
-/// Of the first header of this name; empty: there is none.
+/// The value of the first header with this name; empty if there is none.
 std::string_view header(std::string_view headers, std::string_view name) {
   while (!headers.empty()) {
     std::string_view line = take_until(headers, "\r\n");
@@ -81,7 +82,7 @@ bool fits_no_descriptor(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/// None if the port is taken and may be.
+/// Empty if the port is taken and that is permitted.
 memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port,
                              bool may_be_taken = false) {
   memory::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -89,7 +90,7 @@ memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port,
   at.sin_family = AF_INET;
   at.sin_port = htons(port);
   const int on = 1;
-  // Connections of a server that has just ended do not keep the port.
+  // Connections of a server that has just ended do not block the port.
   if (!socket || inet_pton(AF_INET, ipv4.c_str(), &at.sin_addr) != 1 ||
       setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
@@ -140,7 +141,8 @@ void Server::run() {
       waited.push_back({client.socket.get(), short(client.answer.empty() ? POLLIN : POLLOUT), 0});
     const auto most = listens && clients_.empty() ? -1ms : kPause;
     if (poll(waited.data(), waited.size(), static_cast<int>(most.count())) < 0) {
-      std::this_thread::sleep_for(kPause);  // the process may have fewer descriptors from now on
+      // The process may have had its limit of descriptors lowered.
+      std::this_thread::sleep_for(kPause);
       evict_one();
       continue;
     }
@@ -155,7 +157,7 @@ void Server::run() {
   }
 }
 
-/// Who has sent its request already is answered before another one comes.
+/// A client that has sent its request is answered before a new client is accepted.
 void Server::take_clients() {
   for (std::size_t taken = 0; taken < kMostTakenAtOnce; ++taken) {
     sockaddr_in from{};
@@ -175,7 +177,7 @@ void Server::take_clients() {
   }
 }
 
-/// The oldest of the address that has most.
+/// Closes the oldest connection of the address that has most.
 void Server::evict_one() {
   std::map<std::uint32_t, std::size_t> places;
   for (const Client& client : clients_) ++places[client.ipv4];
@@ -186,11 +188,11 @@ void Server::evict_one() {
 Server::Over Server::serve(Client& client) const {
   std::array<char, kReadBytes> read_now;
   for (int reads = 0; client.answer.empty(); ++reads) {
-    if (reads == kMostReads) return Over::kNo;  // others' turn
+    if (reads == kMostReads) return Over::kNo;  // others have their turn
     const ssize_t count = recv(client.socket.get(), read_now.data(), read_now.size(), 0);
     if (count < 0) return errno == EAGAIN || errno == EINTR ? Over::kNo : Over::kYes;
     if (count == 0) return Over::kYes;
-    if (client.answered) continue;  // a close would take back what it has not read yet
+    if (client.answered) continue;  // a close would discard what the client has not read yet
     client.request.append(read_now.data(), static_cast<std::size_t>(count));
     const std::size_t end = client.request.find("\r\n\r\n");
     if (end == client.request.npos && client.request.size() <= kRequestBytes) continue;
@@ -206,7 +208,7 @@ Server::Over Server::serve(Client& client) const {
   return Over::kNo;
 }
 
-/// `request`: its first line and its headers.
+/// `request` is the first line and the headers.
 std::string Server::answer_to(std::string_view request) const {
   const std::string_view whole = request;
   std::string_view line = take_until(request, "\r\n");

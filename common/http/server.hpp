@@ -1,12 +1,13 @@
-// A read-only HTTP server for metrics and status: GET and HEAD of a few fixed paths, on one thread
-// of its own. Whoever can reach the address can read; nothing can be changed.
+// A read-only HTTP server for metrics and status: GET and HEAD of a few fixed paths, on a thread of
+// its own. Every host that can reach the address can read; nothing can be changed.
 //
-// The thread waits for no client: one that sends slowly, never reads or never ends its request
-// costs a descriptor. There is a fixed number of places, and who comes when all are taken gets that
-// of the oldest client of the address that has most: a host can only keep out itself, and who asks
-// at once is answered at once. It is the same where the process has no descriptor left.
+// The thread waits for no client: a client that sends slowly, never reads or never ends its request
+// only costs a descriptor. The number of connections is limited. If a client comes when there is no
+// room, it replaces the oldest connection of the address that has most. So a host can only keep out
+// itself, and a client that sends its request at once is answered at once. The same happens if the
+// process has no descriptor left.
 //
-// No library that we know does that: civetweb keeps a thread per client, and it spins, as
+// No library that we know does that: civetweb has a thread per client; and it spins, as
 // libmicrohttpd does, when the process has no descriptor left.
 #pragma once
 
@@ -30,8 +31,8 @@ struct Response {
   const char* status = "200 OK";
 };
 
-/// Throws Error kUnavailable as a Server would that cannot listen there, except where another
-/// process does: it may be the one which the caller is to follow.
+/// Throws the Error kUnavailable that a Server would throw if it cannot listen there; except if
+/// another process listens there, which the caller may be about to replace.
 void check_address(const std::string& ipv4, std::uint16_t port);
 
 class Server {
@@ -40,14 +41,14 @@ class Server {
   using Pages = std::map<std::string, std::function<Response()>, std::less<>>;
 
   struct Options {
-    std::string ipv4;        ///< "127.0.0.1". At 127.0.0.0/8 requests must be to an address or
-                             ///< localhost, lest a web page of elsewhere that has its name lead
-                             ///< there (DNS rebinding) can read
-    std::uint16_t port = 0;  ///< 0: any that is free
+    /// "127.0.0.1". At 127.0.0.0/8, the host of a request must be an address or localhost. So a web
+    /// page of another site, whose name leads there (DNS rebinding), cannot read.
+    std::string ipv4;
+    std::uint16_t port = 0;  ///< 0: any free port
     std::size_t clients = 64;
   };
 
-  /// Throws Error kUnavailable naming the address if it cannot listen there.
+  /// Throws Error kUnavailable, naming the address, if it cannot listen there.
   Server(const Options& options, Pages pages);
   ~Server();
   Server(const Server&) = delete;
@@ -64,7 +65,7 @@ class Server {
     std::uint32_t ipv4 = 0;
     Clock::time_point since{};
     std::string request = {};
-    std::string answer = {};  // what is left of it
+    std::string answer = {};  // the rest that is not sent yet
     bool answered = false;
   };
   enum class Over { kNo, kYes };
@@ -83,7 +84,7 @@ class Server {
   memory::Descriptor listener_;
   memory::Descriptor end_;  // an eventfd
   std::list<Client> clients_;
-  Clock::time_point listens_from_{};  // later than now: no descriptor was left
+  Clock::time_point listens_from_{};  // later than now if no descriptor was left
   std::thread thread_;
 };
 

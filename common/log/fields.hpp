@@ -1,5 +1,5 @@
-// What a line of the log tells beside its message, by name and type: for who reads logs by
-// program. Lines of text do not show it.
+// What a line of the log has in addition to its message, by name and type, for programs that read
+// logs. Lines of text do not show it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct LogField {
 };
 using LogFields = std::vector<LogField>;
 
-/// While it lives, the lines that this thread logs carry these fields, and no others: of several
-/// the innermost counts.
+/// While it lives, the lines that this thread logs have these fields and no others. If there are
+/// several, the innermost is used.
 class LogContext {
  public:
   explicit LogContext(LogFields fields);
@@ -26,7 +26,7 @@ class LogContext {
   LogContext(const LogContext&) = delete;
   LogContext& operator=(const LogContext&) = delete;
 
-  /// Those of the line that this thread logs now.
+  /// The fields of the line that this thread logs now.
   static std::span<const LogField> current();
 
  private:

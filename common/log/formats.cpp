@@ -48,7 +48,7 @@ std::string utc(spdlog::log_clock::time_point at) {
   return fmt::format("{:%FT%T}.{:03}Z", fmt::gmtime(seconds), rest.count());
 }
 
-/// A JSON string. printable() has left nothing else that one must not have.
+/// Returns a JSON string. After printable(), no other characters need to be escaped.
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : printable(text)) {
@@ -80,7 +80,7 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-/// As syslog(3) numbers them.
+/// The numbers of syslog(3).
 int priority_of(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::critical:
@@ -104,7 +104,8 @@ class JournalSink final : public spdlog::sinks::base_sink<std::mutex> {
     if (path.empty() || path.size() >= sizeof address_.sun_path) refuse(ENAMETOOLONG);
     address_.sun_family = AF_UNIX;
     path.copy(address_.sun_path, path.size());
-    // Each line goes to whoever has the socket then: a connected one would end with the journal.
+    // Each line is sent to the process that has the socket then: a connection would end with the
+    // journal.
     if (connect(socket_, address(), sizeof address_) != 0) refuse(errno);
     const sockaddr nobody{AF_UNSPEC, {}};
     connect(socket_, &nobody, sizeof nobody);
@@ -118,7 +119,7 @@ class JournalSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&address_); }
 
-  // A value has no line feed, so each is one line NAME=VALUE.
+  // A value has no line feed, so each field is a line NAME=VALUE.
   void sink_it_(const log_msg& line) override {
     std::string entry = "MESSAGE=" + printable(view(line.payload)) +
                         "\nPRIORITY=" + std::to_string(priority_of(line.level)) +

@@ -1,4 +1,4 @@
-// The forms that a log's lines have. All show text as printable() does.
+// The forms of lines in a log. All show text as printable() returns it.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,11 @@ std::unique_ptr<spdlog::formatter> text_formatter();
 std::unique_ptr<spdlog::formatter> json_formatter();
 
 /// Sends each line to systemd's journal, with the fields MESSAGE, PRIORITY and SYSLOG_IDENTIFIER,
-/// and with the line's own as SLUICE_JOB, SLUICE_LANE and so on. The journal's native protocol is
-/// stable and takes a page, so libsystemd is not linked for it. `path` is its socket's; throws
-/// std::system_error if there is none, or it takes nothing. A line that it does not take later
-/// is lost and goes to the logger's error handler; a journal that is started again gets the next.
+/// and with the line's own fields as SLUICE_JOB, SLUICE_LANE and so on. The journal's native
+/// protocol is stable and is described on one page, so libsystemd is not linked. `path` is that of
+/// the journal's socket. Throws std::system_error if there is none, or if it accepts nothing. A
+/// line that it does not accept later is lost and goes to the logger's error handler; when the
+/// journal is started again, it gets the next lines.
 spdlog::sink_ptr journal_sink(const std::string& path);
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
-// spdlog's logger, quick to compile: its headers have each file that logs compile all of fmt's
-// formatting, which here logger.cpp alone does. Another fmt than 9 may declare it otherwise, and
-// is taken as it comes.
+// spdlog's logger, but quick to compile: with spdlog's headers each file that logs would compile
+// all of fmt's formatting. Here only logger.cpp does. A version of fmt other than 9 may declare it
+// differently, and is then included normally.
 #pragma once
 
 #include <spdlog/logger.h>

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-/// A character at the begin of a text, and how many bytes it takes; none if it is broken there.
+/// The character at the beginning of a text, and its length in bytes; nothing if it is invalid.
 struct Character {
   std::uint32_t code = 0;
   std::size_t bytes = 0;
@@ -16,7 +16,7 @@ std::uint8_t byte_at(std::string_view text, std::size_t i) {
   return static_cast<std::uint8_t>(text[i]);
 }
 
-/// As RFC 3629 has it: no longer than needed, no surrogates, nothing beyond U+10FFFF.
+/// By RFC 3629: no longer than needed, no surrogates, nothing beyond U+10FFFF.
 Character decode(std::string_view text) {
   const std::uint8_t first = byte_at(text, 0);
   if (first < 0x80) return {first, 1};

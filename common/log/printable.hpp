@@ -1,4 +1,4 @@
-// Text from outside (names of sockets and files, a peer's words) as the log may show it.
+// Makes text from outside (names of sockets and files, texts of a peer) fit for the log.
 #pragma once
 
 #include <string>
@@ -6,9 +6,10 @@
 
 namespace sluice {
 
-/// `text` in UTF-8 without control characters: each byte of one, of a character that moves others
-/// about (U+2028 to U+202E, U+2066 to U+2069), or of broken UTF-8 becomes "\xHH"; a line feed, a
-/// carriage return and a tab become "\n", "\r" and "\t". All else stays as it is.
+/// Returns `text` in UTF-8 without control characters. Each byte of a control character, of a
+/// character that changes the order of others (U+2028 to U+202E, U+2066 to U+2069), or of invalid
+/// UTF-8 becomes "\xHH"; line feed, carriage return and tab become "\n", "\r" and "\t". Other
+/// characters stay as they are.
 std::string printable(std::string_view text);
 
 }  // namespace sluice

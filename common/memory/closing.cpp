@@ -14,11 +14,11 @@
 namespace sluice::memory {
 namespace {
 
-/// Each may be kept by a peer whose file cannot be interrupted (FUSE).
+/// A peer whose file cannot be interrupted (FUSE) may block one of them each.
 constexpr int kThreads = 4;
 constexpr long kInterruptPeriodNs = 100'000'000;
 
-/// Interrupts the calling thread again and again: a wait for a socket's data to be sent ends so.
+/// Interrupts the calling thread again and again, which ends a wait for a socket's data to be sent.
 class Interrupter {
  public:
   Interrupter() {
@@ -42,14 +42,14 @@ class Interrupter {
   bool made_ = false;
 };
 
-/// Never destroyed: its threads may wait for ever.
+/// Never destroyed, as its threads may wait for ever.
 class Closer {
  public:
   void start() {
     struct sigaction action {};
     action.sa_handler = [](int) {};
     sigaction(SIGURG, &action, nullptr);  // without SA_RESTART
-    // All others are the process's: its threads inherit what this one blocks.
+    // Other signals are for the process: its threads inherit the mask of this one.
     sigset_t others, before;
     sigfillset(&others);
     sigdelset(&others, SIGURG);

@@ -1,4 +1,4 @@
-// A file descriptor that is closed with its owner.
+// A file descriptor that its owner's destructor closes.
 #pragma once
 
 #include <utility>
@@ -13,7 +13,8 @@ class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int fd) : fd_(fd) {}
-  /// What a peer has passed, or a Unix socket: closing it never waits for a peer of a daemon.
+  /// For a descriptor that a peer has passed, or a Unix socket: closing it never makes a daemon
+  /// wait for a peer.
   static Descriptor of_peer(int fd) {
     Descriptor made(fd);
     made.of_peer_ = true;
@@ -36,7 +37,7 @@ class Descriptor {
 
   explicit operator bool() const { return fd_ >= 0; }
   int get() const { return fd_; }
-  /// The caller owns it from now on.
+  /// Passes the ownership to the caller.
   int release() { return std::exchange(fd_, -1); }
 
  private:

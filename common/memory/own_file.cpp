@@ -28,7 +28,8 @@ bool is_plain_own(int fd) {
          found.st_nlink == 1;
 }
 
-/// Whether the name is free now. A full directory stays, under another name.
+/// Makes the name free; returns whether it is. A directory with contents is kept, under another
+/// name.
 bool put_aside_anothers(const std::string& path) {
   struct stat found {};
   if (lstat(path.c_str(), &found) != 0) return errno == ENOENT;
@@ -39,7 +40,7 @@ bool put_aside_anothers(const std::string& path) {
   return true;
 }
 
-/// Or the error of opening it, if nothing is there.
+/// Returns whose file it is; or the error of opening it, if there is none.
 std::string whose(const std::string& path, int error) {
   struct stat found {};
   if (lstat(path.c_str(), &found) != 0) return std::strerror(error);
@@ -65,13 +66,13 @@ bool owns_directory_of(const std::string& path) {
 }
 
 std::string name_beside(const std::string& path) {
-  const std::size_t name = path.rfind('/') + 1;  // 0 where there is none
+  const std::size_t name = path.rfind('/') + 1;  // 0 if there is none
   return path.substr(0, name) +
          std::to_string(random_id()).substr(0, std::min<std::size_t>(path.size() - name, 7));
 }
 
 Descriptor open_own_file(const std::string& path) {
-  constexpr int kTries = 2;  // the second one finds the name free
+  constexpr int kTries = 2;  // in the second one the name is free
   int error = 0;
   for (int i = 0; i < kTries; ++i) {
     Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | kSafely, 0600));

@@ -1,5 +1,5 @@
-// Files of this user's in a directory into which others may write, too: whatever they have put
-// there under the same name, it is neither opened nor followed, and does not keep us from it.
+// Files of this user in a directory to which others may write, too. What others have put there with
+// the same name is neither opened nor followed, and does not prevent us from using the name.
 #pragma once
 
 #include <string>
@@ -11,28 +11,28 @@
 
 namespace sluice::memory {
 
-/// "." of a name alone.
+/// "." for a name without a directory.
 std::string directory_of(const std::string& path);
 
-/// Root does as it likes.
+/// Never true for files of root, which can do everything anyway.
 bool is_another_users(const struct stat& found);
-/// Whether the directory that has `path` is this user's: then what others have put there can be put
-/// aside, with the sticky bit too.
+/// Whether this user owns the directory that contains `path`: then files that others have put there
+/// can be renamed, even with the sticky bit.
 bool owns_directory_of(const std::string& path);
-/// A name that nobody can guess beside `path`, no longer than that one: it is as fit for a socket.
+/// A name beside `path` that nobody can guess. It is not longer, so it also fits a socket.
 std::string name_beside(const std::string& path);
 
-/// The file of that name with mode 0600, which is created if it is missing: nobody else can open
-/// it. What another user has put in its place is put aside, if the directory is ours. Throws Error
-/// kUnavailable.
+/// Opens the file with that name and mode 0600, and creates it if it is missing: nobody else can
+/// open it. If another user has put something in its place, that is renamed, if the directory is
+/// ours. Throws Error kUnavailable.
 Descriptor open_own_file(const std::string& path);
 
-/// A new file with this text in place of whatever has the name, which everybody who can reach it
-/// may read, and which is locked (flock) while the descriptor is open. By a rename, so that nobody
-/// reads half of it, or holds a lock. Throws Error kUnavailable.
+/// Makes a new file with this text in place of what has the name. Everybody who can reach it may
+/// read it. It is locked (flock) while the descriptor is open. It gets its name by a rename, so
+/// that nobody reads half of it, or holds its lock. Throws Error kUnavailable.
 Descriptor replace_own_file(const std::string& path, const std::string& text);
 
-/// The plain file, open for reading; none if it is missing or something else. Never waits.
+/// Opens a regular file for reading; empty if it is missing or of another kind. Never waits.
 Descriptor open_plain_file(const std::string& path);
 
 }  // namespace sluice::memory

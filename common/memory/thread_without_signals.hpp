@@ -1,5 +1,6 @@
-// Threads that leave signals to others: to the host process, or to the thread that waits for them.
-// A write beyond the limit of a file (ulimit -f) fails in such a thread, and ends no process.
+// Threads that take no signals: these are for the host process, or for the thread that waits for
+// them. In such a thread a write beyond the limit of a file (ulimit -f) fails, and does not end the
+// process.
 #pragma once
 
 #include <csignal>
@@ -12,7 +13,7 @@
 
 namespace sluice {
 
-/// While it lives the thread takes no signal.
+/// While it lives, the thread takes no signal.
 class NoSignals {
  public:
   NoSignals() {
@@ -28,8 +29,8 @@ class NoSignals {
   sigset_t before_{};
 };
 
-/// Starts a thread that takes none of the host process's signals. Throws kUnavailable where the
-/// system has no thread to give.
+/// Starts a thread that takes none of the host process's signals. Throws kUnavailable if the system
+/// has no thread left.
 template <class F>
 std::thread thread_without_signals(F&& run) {
   const NoSignals inherited;

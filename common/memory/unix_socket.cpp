@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kFlags = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr int kWaiting = 64;  // connections
-// As many as a message can have (SCM_MAX_FD). More than one is a fault of the peer's, but the
-// kernel would close what is not taken, on this thread.
+// The most that a message can have (SCM_MAX_FD). A peer must not send more than one, but the kernel
+// would close those that are not taken on this thread.
 constexpr std::size_t kDescriptorsMost = 253;
 
 sockaddr_un address_of(const std::string& path) {
@@ -52,7 +52,8 @@ std::optional<ucred> credentials_of(const Descriptor& socket) {
 /// itself.
 class ServingLock {
  public:
-  /// Who knows the name may hold it, and keeps nobody from serving for longer than a second.
+  /// A process that knows the name may hold the lock, but prevents others from serving for at most
+  /// a second.
   explicit ServingLock(const std::string& directory)
       : named_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     struct stat found {};
@@ -87,19 +88,19 @@ Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse)
   return made;
 }
 
-/// Serves there in place of what another user has put there, in a directory of ours: whatever it
-/// is, he can neither keep the place nor take it meanwhile.
+/// Serves at a path where another user has put something, in a directory of ours. That user can
+/// neither keep the path nor take it meanwhile.
 Descriptor served_instead(const std::string& path, mode_t mode, const Refuse& refuse) {
   const std::string aside = name_beside(path);
   Descriptor made = served_at(aside, mode, refuse);
   if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0 &&
-      rename(aside.c_str(), path.c_str()) != 0)  // it is gone
+      rename(aside.c_str(), path.c_str()) != 0)  // it has gone
   {
     const char* const why = std::strerror(errno);
     unlink(aside.c_str());
     refuse(why);
   }
-  if (unlink(aside.c_str()) != 0) rmdir(aside.c_str());  // a full directory stays
+  if (unlink(aside.c_str()) != 0) rmdir(aside.c_str());  // a directory with contents is kept
   return made;
 }
 
@@ -109,7 +110,8 @@ Refuse refuser_of(const std::string& path) {
   };
 }
 
-/// Of what was found at `path`: another user's, in a directory of ours. Refuses what stays.
+/// Whether we may replace what was found at `path`: it is another user's, and the directory is
+/// ours. Calls `refuse` if not.
 bool may_take_place_of(const std::string& path, const struct stat& found, const Refuse& refuse) {
   if (is_another_users(found) && owns_directory_of(path)) return true;
   if (!S_ISSOCK(found.st_mode)) refuse("there is something else of this name");
@@ -196,7 +198,7 @@ UnixSocket::Received UnixSocket::receive(std::span<std::byte> into) const {
     received.io = outcome_of_error();
     return received;
   }
-  // Nothing: the peer is gone, or it sent a message of no bytes, with which descriptors may come.
+  // Either the peer has gone, or it has sent a message without bytes, which may have descriptors.
   received.io = count == 0 ? Io::kClosed : Io::kDone;
   received.bytes = static_cast<std::size_t>(count);
   received.lost = (header.msg_flags & MSG_CTRUNC) != 0;

@@ -1,6 +1,6 @@
-// The block kernels. Highway includes this file once per target, so all between
-// HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE exists once per instruction set, and nothing there
-// may be shared between them.
+// The block kernels. Highway includes this file once per target. So everything between
+// HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE exists once per instruction set, and these copies
+// must not share anything.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/block_reduction.cpp"
 #include <array>
@@ -15,7 +15,7 @@
 
 #include "common/numeric/half-inl.hpp"
 #include "common/numeric/kernels.hpp"
-#include "common/numeric/lanes-inl.hpp"
+#include "common/numeric/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::numeric::HWY_NAMESPACE {
@@ -28,7 +28,7 @@ using Accumulator = std::conditional_t<kIsHalf<T>, float, T>;
 
 __extension__ using Int128 = __int128;
 
-/// An integer of twice the width holds the sum of 256.
+/// An integer of twice the width, which holds the sum of 256.
 template <class T>
 struct Total {
   using Type = Accumulator<T>;
@@ -54,7 +54,7 @@ struct Total<std::int64_t> {
   using Type = Int128;
 };
 
-/// What a reduction of elements is accumulated in.
+/// The type in which a reduction accumulates elements.
 template <class T, Reduction reduction>
 using AccumulatorOf =
     std::conditional_t<reduction == Reduction::kAverage, typename Total<T>::Type, Accumulator<T>>;
@@ -71,13 +71,13 @@ HWY_INLINE hn::Vec<D> read_elements(D d, const std::byte* in) {
     return read(d, in);
 }
 
-/// Halves may become -0 as late as when they are rounded.
+/// Halves may become -0 only when they are rounded.
 template <class D>
 HWY_INLINE void write_halves(D d, hn::Vec<D> bits, std::byte* out) {
   write(d, hn::IfThenZeroElse(hn::Eq(bits, hn::Set(d, 0x8000)), bits), out);
 }
 
-/// Of floats +0 in place of -0: -0 + 0 is +0, and nothing else changes but that NaN becomes quiet.
+/// Replaces -0 of floats by +0: -0 + 0 is +0. Nothing else changes, except that NaN becomes quiet.
 template <class T, class D>
 HWY_INLINE void write_elements(D d, hn::Vec<D> v, std::byte* out) {
   if constexpr (std::same_as<T, Float16>)
@@ -90,7 +90,7 @@ HWY_INLINE void write_elements(D d, hn::Vec<D> v, std::byte* out) {
     write(d, v, out);
 }
 
-/// Integers are added as unsigned: they wrap.
+/// Integers are added as unsigned, so they wrap.
 template <class D>
 HWY_INLINE hn::Vec<D> add(D d, hn::Vec<D> a, hn::Vec<D> b) {
   if constexpr (std::integral<hn::TFromD<D>>) {
@@ -101,8 +101,8 @@ HWY_INLINE hn::Vec<D> add(D d, hn::Vec<D> a, hn::Vec<D> b) {
   }
 }
 
-/// `in` where it beats `acc` or is NaN. A comparison with NaN is false, so a NaN in `acc` stays.
-/// (Highway 1.0.3's Ne(in, in) is false for NaN from AVX2 on, so IsNaN it must be.)
+/// Returns `in` where it is better than `acc` or is NaN. A comparison with NaN is false, so a NaN
+/// in `acc` stays. (Highway 1.0.3's Ne(in, in) is false for NaN from AVX2 on, so IsNaN is used.)
 template <Reduction reduction, class D>
 HWY_INLINE hn::Vec<D> select(D /*d*/, hn::Vec<D> acc, hn::Vec<D> in) {
   auto take = reduction == Reduction::kMin ? hn::Lt(in, acc) : hn::Lt(acc, in);
@@ -110,25 +110,26 @@ HWY_INLINE hn::Vec<D> select(D /*d*/, hn::Vec<D> acc, hn::Vec<D> in) {
   return hn::IfThenElse(take, in, acc);
 }
 
-/// SIMD lacks the product of some widths of integers: rare enough to go lane by lane.
+/// SIMD lacks the product for some widths of integers. They are rare, so elements are multiplied
+/// one by one.
 template <class D, class Function>
-HWY_INLINE hn::Vec<D> lane_by_lane(D d, hn::Vec<D> a, hn::Vec<D> b, Function function) {
-  using Lane = hn::TFromD<D>;
-  HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> lanes;
-  HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> others;
-  hn::Store(a, d, lanes.data());
+HWY_INLINE hn::Vec<D> one_by_one(D d, hn::Vec<D> a, hn::Vec<D> b, Function function) {
+  using Element = hn::TFromD<D>;
+  HWY_ALIGN std::array<Element, hn::MaxLanes(D())> elements;
+  HWY_ALIGN std::array<Element, hn::MaxLanes(D())> others;
+  hn::Store(a, d, elements.data());
   hn::Store(b, d, others.data());
-  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = function(lanes[i], others[i]);
-  return hn::Load(d, lanes.data());
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = function(elements[i], others[i]);
+  return hn::Load(d, elements.data());
 }
 
-/// Integers are multiplied as unsigned: they wrap.
+/// Integers are multiplied as unsigned, so they wrap.
 template <class D>
 HWY_INLINE hn::Vec<D> multiply(D d, hn::Vec<D> a, hn::Vec<D> b) {
-  using Lane = hn::TFromD<D>;
-  if constexpr (std::integral<Lane>) {
-    return lane_by_lane(d, a, b, [](Lane x, Lane y) {
-      return static_cast<Lane>(static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(y));
+  using Element = hn::TFromD<D>;
+  if constexpr (std::integral<Element>) {
+    return one_by_one(d, a, b, [](Element x, Element y) {
+      return static_cast<Element>(static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(y));
     });
   } else {
     return hn::Mul(a, b);
@@ -176,7 +177,7 @@ struct CombineZeroStep {
   }
 };
 
-/// `ranks` counts for the average of floats alone.
+/// `ranks` is used only for the average of floats.
 template <class T, class A, Reduction reduction>
 struct StoreStep {
   template <class D>
@@ -231,7 +232,7 @@ void store_from(std::byte* out, const void* acc, const std::uint8_t* at, std::si
                                     out + i * sizeof(T), ranks);
 }
 
-// The average of integers: SIMD lacks their division, and 128 bits altogether.
+// The average of integers: SIMD has no integer division, and no 128-bit integers.
 
 /// out[i] = total[i] / ranks, truncated towards zero.
 template <class T>
@@ -262,7 +263,7 @@ constexpr BlockReduction any(void (*with_zero)(void*, std::size_t)) {
           store<T, reduction>, combine_at<T, reduction>, store_from<T, reduction>};
 }
 
-/// The bitwise ones of floats do not exist.
+/// There are no bitwise reductions of floats.
 template <class T, Reduction reduction>
 constexpr BlockReduction bitwise() {
   if constexpr (std::integral<T>)
@@ -288,7 +289,7 @@ constexpr BlockReduction average() {
     return any<T, kAverage>(nullptr);
 }
 
-/// T's kernels in the order of the enumeration Reduction.
+/// T's kernels, in the order of the enumeration Reduction.
 template <class T>
 constexpr Reductions reductions_of() {
   using enum Reduction;

@@ -1,6 +1,6 @@
-// The compressors' passes over memory. A block is left out while its energy is computed, as most
-// are; one that is to be sent is then moved from the residual, which the nearest cache holds.
-// Included once per target, as block_reduction.cpp.
+// The compressors' passes over memory. A block is removed from `out` while its energy is computed,
+// as most blocks are not sent. A block that is sent is then moved there from the residual, which is
+// still in the L1 cache. Included once per target, as block_reduction.cpp is.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/compression.cpp"
 #include "common/numeric/compression.hpp"
@@ -36,14 +36,14 @@ HWY_INLINE float sum(const float* gradients, const float* residual, std::size_t 
   return residual == nullptr ? gradients[i] : gradients[i] + residual[i];
 }
 
-/// The parts of an energy: so many that the widest vectors are busy. The squares are exact in
-/// double, so a fused multiply-add has the bits of the two operations.
+/// The parts of an energy: enough to keep the widest vectors busy. The squares are exact in double,
+/// so a fused multiply-add gives the same bits as two operations.
 inline constexpr std::size_t kParts = 32;
 using Parts = std::array<hn::Vec<Doubles>, kParts / kDoubles>;
 constexpr auto kAllParts = std::make_index_sequence<kParts / kDoubles>();
 
-/// Adds the squares of kParts sums to the parts. With `out` the sums go to the residual, and zeros
-/// to `out`.
+/// Adds the squares of kParts sums to the parts. With `out`, the sums are written to the residual,
+/// and zeros to `out`.
 template <bool kLeaveOut, std::size_t... kVector>
 HWY_INLINE void add_squares(std::index_sequence<kVector...> /*of the parts*/,
                             const float* gradients, float* residual, float* out, Parts& parts) {
@@ -60,19 +60,20 @@ HWY_INLINE void add_squares(std::index_sequence<kVector...> /*of the parts*/,
   (add(kVector), ...);
 }
 
-/// Its vectors are added in the order that block_energies() has.
+/// Adds its vectors in the order that block_energies() defines.
 HWY_INLINE double total(Parts& parts) {
   for (std::size_t width = parts.size() / 2; width != 0; width /= 2)
     for (std::size_t vector = 0; vector < width; ++vector)
       parts[vector] = hn::Add(parts[vector], parts[vector + width]);
-  HWY_ALIGN std::array<double, kDoubles> lanes;
-  hn::Store(parts[0], Doubles(), lanes.data());
+  HWY_ALIGN std::array<double, kDoubles> values;
+  hn::Store(parts[0], Doubles(), values.data());
   for (std::size_t width = kDoubles / 2; width != 0; width /= 2)
-    for (std::size_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  return lanes[0];
+    for (std::size_t i = 0; i < width; ++i) values[i] += values[i + width];
+  return values[0];
 }
 
-/// The block's energy; kLeaveOut: the block then is as one that is not sent.
+/// Returns the block's energy. With kLeaveOut, the block is also left in the state of one that is
+/// not sent.
 template <bool kLeaveOut>
 HWY_INLINE double energy_of(const float* gradients, float* residual, float* out,
                             std::size_t count) {
@@ -96,7 +97,7 @@ HWY_INLINE double energy_of(const float* gradients, float* residual, float* out,
   return total(parts);
 }
 
-/// Sends a block whose sums were put into the residual.
+/// Sends a block whose sums are in the residual already.
 HWY_INLINE void send_from(float* residual, float* out, std::size_t count, float divisor) {
   const Floats d;
   const auto by = hn::Set(d, divisor);
@@ -124,7 +125,7 @@ HWY_INLINE void send(const float* gradients, float* out, std::size_t count, floa
   for (; i < count; ++i) out[i] = gradients[i] / divisor;
 }
 
-/// As the search for blocks that are not zero has it: several sequences side by side are read
+/// How many sequences are read side by side, as in the search for blocks that are not zero: that is
 /// faster than one.
 inline constexpr std::uint64_t kSequences = 4;
 
@@ -139,7 +140,7 @@ class Pass {
     return energy_of<false>(blocks_.gradients + begin(block), residual(block), nullptr,
                             size(block));
   }
-  /// Returns whether it is sent.
+  /// Returns whether the block is sent.
   HWY_INLINE bool keep(std::uint64_t block, bool is_chosen, double above) const {
     const float* const gradients = blocks_.gradients + begin(block);
     float* const kept = residual(block);
@@ -209,7 +210,7 @@ class Taker {
   Taker(ElementLimit& limit, std::uint32_t* keys, float* values)
       : limit_(limit), keys_(keys), values_(values) {}
 
-  /// Returns what stays of the sum.
+  /// Returns the part of the sum that stays.
   float operator()(std::uint32_t key, float whole) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(whole) & kMagnitudeMask;
     if (bits < limit_.bits || (bits == limit_.bits && limit_.ties == 0)) return whole;
@@ -243,11 +244,11 @@ std::size_t take(const float* gradients, float* residual, std::size_t count,
       if (residual != nullptr) hn::StoreU(whole, d, residual + i);
       continue;
     }
-    HWY_ALIGN std::array<float, kFloats> lanes;
-    hn::Store(whole, d, lanes.data());
-    for (std::size_t lane = 0; lane < kFloats; ++lane)
-      lanes[lane] = taker(first_key + static_cast<std::uint32_t>(i + lane), lanes[lane]);
-    if (residual != nullptr) hn::StoreU(hn::Load(d, lanes.data()), d, residual + i);
+    HWY_ALIGN std::array<float, kFloats> values;
+    hn::Store(whole, d, values.data());
+    for (std::size_t k = 0; k < kFloats; ++k)
+      values[k] = taker(first_key + static_cast<std::uint32_t>(i + k), values[k]);
+    if (residual != nullptr) hn::StoreU(hn::Load(d, values.data()), d, residual + i);
   }
   for (; i < count; ++i) {
     const float rest =

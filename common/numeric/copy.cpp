@@ -1,4 +1,4 @@
-// Copies past the caches. Included once per target, as block_reduction.cpp.
+// Copies that bypass the caches. Included once per target, as block_reduction.cpp is.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/copy.cpp"
 #include <algorithm>

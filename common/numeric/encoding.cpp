@@ -1,4 +1,4 @@
-// Included once per target, as block_reduction.cpp.
+// Included once per target, as block_reduction.cpp is.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/encoding.cpp"
 #include "common/numeric/encoding.hpp"
@@ -15,13 +15,13 @@
 #include <hwy/highway.h>
 
 #include "common/numeric/kernels.hpp"
-#include "common/numeric/lanes-inl.hpp"
+#include "common/numeric/vectors-inl.hpp"
 
 #ifndef SLUICE_NUMERIC_ENCODING_ONCE
 #define SLUICE_NUMERIC_ENCODING_ONCE
 namespace sluice::numeric {
 
-/// A magnitude is multiplied by both, as 2^149 is no float, and capped.
+/// A magnitude is multiplied by both factors, as 2^149 is not a float, and then capped.
 struct Scaling {
   float factor = 1;
   float rest = 1;
@@ -40,7 +40,7 @@ using Ints = hn::Rebind<std::int32_t, D>;
 template <class D>
 using Words = hn::Rebind<std::uint32_t, D>;
 
-/// The bits of the largest magnitude: NaN and infinities are larger than all others.
+/// The bits of the largest magnitude. NaN and infinities are larger than all others.
 std::uint32_t largest_magnitude(const std::byte* in, std::size_t count) {
   const hn::ScalableTag<std::uint32_t> d;
   const hn::ScalableTag<std::int32_t> ordered;
@@ -58,8 +58,8 @@ std::uint32_t largest_magnitude(const std::byte* in, std::size_t count) {
   return largest;
 }
 
-/// Odd multiples of 2^-24 between 0 and 1, by a hash of key and element: Chris Wellons' lowbias32
-/// (https://nullprogram.com/blog/2018/07/31/).
+/// Random odd multiples of 2^-24 between 0 and 1, from a hash of key and element: Chris Wellons'
+/// lowbias32 (https://nullprogram.com/blog/2018/07/31/).
 template <class D>
 HWY_INLINE hn::Vec<D> uniform(D d, std::uint32_t key, std::size_t i) {
   const Words<D> words;
@@ -72,8 +72,8 @@ HWY_INLINE hn::Vec<D> uniform(D d, std::uint32_t key, std::size_t i) {
   return hn::Mul(hn::ConvertTo(d, hn::BitCast(Ints<D>(), odd)), hn::Set(d, 0x1p-24F));
 }
 
-/// Element i of the block, as it is written. The magnitude's fraction is exact; what a product
-/// loses is so far below 1 that it would not be rounded up.
+/// Element i of the block, as it is written. The fraction of the magnitude is exact; what a product
+/// loses is so far below 1 that it does not change the rounding.
 template <bool is_stochastic, class D>
 HWY_INLINE hn::Vec<Ints<D>> quantized(D d, std::size_t i, const std::byte* in,
                                       const Scaling& scaling) {
@@ -100,7 +100,7 @@ struct EncodeBytes {
   }
 };
 
-/// Elements of the block's first half lie in the lower 4 bits, those of its second in the upper.
+/// Elements of the block's first half use the lower 4 bits, those of the second half the upper 4.
 template <bool is_stochastic>
 struct EncodeNibbles {
   template <class D>
@@ -134,7 +134,7 @@ void quantize_block(bool is_nibbles, std::byte* out, const std::byte* in, std::s
                                                                       scaling);
 }
 
-/// Bits first .. first + bits - 1 of each byte are a number.
+/// A number in bits first .. first + bits - 1 of each byte.
 template <int first, int bits>
 struct DecodeStep {
   template <class D>
@@ -172,13 +172,13 @@ namespace {
 
 constexpr std::uint32_t kInfinity = 0x7F80'0000;
 std::int16_t scale_of(float largest, WireType type) {
-  // The greatest with which Q * 2^scale has the exponent of `largest`, or the next one.
+  // The greatest scale for which Q * 2^scale has the exponent of `largest`, or the next one.
   int scale = std::ilogb(largest) - std::ilogb(static_cast<float>(type.most()));
   if (std::ldexp(static_cast<double>(type.most()), scale) < static_cast<double>(largest)) ++scale;
   return std::clamp(static_cast<std::int16_t>(scale), WireType::kLeastScale, type.largest_scale());
 }
 
-/// MurmurHash3's last steps.
+/// The last steps of MurmurHash3.
 constexpr std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 33)) * 0xFF51'AFD7'ED55'8CCD;
   x = (x ^ (x >> 33)) * 0xC4CE'B9FE'1A85'EC53;

@@ -1,7 +1,8 @@
-// 16-bit floats to and from fp32 lanes, the same bits on every target: exact upwards, to nearest
-// with ties to even downwards, subnormals kept, NaN stays NaN with the upper part of its payload
-// and becomes quiet. Highway 1.0.3 itself truncates towards bf16 and, where there is no F16C, gets
-// the infinities, NaN and roundings of fp16 wrong.
+// Converts between 16-bit floats and vectors of fp32, with the same bits on every target.
+// Conversion to fp32 is exact; conversion from fp32 rounds to nearest with ties to even. Subnormals
+// are kept; NaN stays NaN with the upper part of its payload and becomes quiet. Highway 1.0.3
+// itself truncates towards bf16; and without F16C its infinities, NaN and roundings of fp16 are
+// wrong.
 //
 // Compiled once per target: the guard is toggled by Highway's foreach_target.h.
 #if defined(SLUICE_NUMERIC_HALF_INL_HPP) == defined(HWY_TARGET_TOGGLE)
@@ -21,16 +22,16 @@ namespace sluice::numeric::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Tags of the vectors that go with a vector D of fp32 lanes.
+/// Tags of the vectors that belong to a vector D of fp32.
 template <class D>
 using Bits32 = hn::Rebind<std::uint32_t, D>;
 template <class D>
 using Bits16 = hn::Rebind<std::uint16_t, D>;
 
-/// AVX2 and better convert fp16 in hardware (F16C); a lower number is a better target.
+/// AVX2 and better targets convert fp16 in hardware (F16C); a lower number is a better target.
 inline constexpr bool kHardwareHalf = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
-/// The lower halves of 32-bit lanes whose upper halves are zero.
+/// The lower halves of 32-bit elements whose upper halves are zero.
 template <class D>
 HWY_INLINE hn::Vec<Bits16<D>> narrow(D /*floats*/, hn::Vec<Bits32<D>> bits) {
   const hn::Rebind<std::int32_t, D> signed32;
@@ -54,8 +55,9 @@ HWY_INLINE hn::Vec<Bits16<D>> float_to_bfloat16(D floats, hn::Vec<D> in) {
   return narrow(floats, hn::IfThenElse(is_nan, quiet_nan, rounded));
 }
 
-// The integer ways below are those of Fabian Giesen, "half_to_float_fast4" and
-// "float_to_half_fast3_rtne" (https://gist.github.com/rygorous/2156668), with NaN payloads kept.
+// The integer versions below are those of Fabian Giesen, "half_to_float_fast4" and
+// "float_to_half_fast3_rtne" (https://gist.github.com/rygorous/2156668), but they keep NaN
+// payloads.
 
 template <class D>
 HWY_INLINE hn::Vec<D> half_to_float_by_integers(D floats, hn::Vec<Bits16<D>> in) {
@@ -66,7 +68,7 @@ HWY_INLINE hn::Vec<D> half_to_float_by_integers(D floats, hn::Vec<Bits16<D>> in)
   const auto shifted = hn::ShiftLeft<13>(magnitude);
 
   const auto normal = hn::Add(shifted, hn::Set(d, (127 - 15) << 23));
-  // 2^-14 + the subnormal is a normal fp32; taking 2^-14 off is exact.
+  // 2^-14 + the subnormal is a normal fp32; subtracting 2^-14 is exact.
   const auto offset = hn::Set(d, (127 - 14) << 23);
   const auto subnormal = hn::BitCast(
       d, hn::Sub(hn::BitCast(floats, hn::Add(shifted, offset)), hn::BitCast(floats, offset)));
@@ -92,7 +94,8 @@ HWY_INLINE hn::Vec<Bits16<D>> float_to_half_by_integers(D floats, hn::Vec<D> in)
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
   const auto rebiased = hn::Sub(magnitude, hn::Set(d, (127 - 15) << 23));
   const auto normal = hn::ShiftRight<13>(hn::Add(rebiased, hn::Add(odd, hn::Set(d, 0x0FFF))));
-  // Added to 1/2, whose last place is fp16's smallest subnormal, the sum rounds where fp16 does.
+  // 1/2 has fp16's smallest subnormal as its last place, so a sum with it is rounded where fp16
+  // rounds.
   const auto half = hn::Set(d, std::bit_cast<std::uint32_t>(0.5F));
   const auto subnormal = hn::Sub(
       hn::BitCast(d, hn::Add(hn::BitCast(floats, magnitude), hn::BitCast(floats, half))), half);

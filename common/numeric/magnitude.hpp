@@ -7,8 +7,8 @@
 
 namespace sluice::numeric {
 
-/// Of so many values, at any address; NaN if one is. Not of floats of 2 bytes: as they are
-/// accumulated, these are fp32.
+/// The largest magnitude of so many values, at any address; NaN if one is NaN. Not for floats of 2
+/// bytes, as these are accumulated as fp32.
 double largest_magnitude(ElementType type, const std::byte* values, std::size_t count);
 
 }  // namespace sluice::numeric

@@ -1,7 +1,6 @@
-// The search for blocks that are not zero. It runs at the speed of memory because it only ORs: when
-// the OR of a block has no bit besides the elements' sign bits, every element is +0 or -0, and the
-// sign bits that are set tell that there was a -0. Included once per target, as
-// block_reduction.cpp.
+// The search for blocks that are not zero. It runs at the speed of memory, as it only ORs elements.
+// If the OR of a block has no bits except the elements' sign bits, every element is +0 or -0; a set
+// sign bit shows that there was a -0. Included once per target, as block_reduction.cpp is.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/nonzero_search.cpp"
 #include <algorithm>
@@ -19,15 +18,15 @@ namespace sluice::numeric::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 64-bit lanes hold whole elements of every type. Vectors start at whole elements, too: blocks and
-// vectors are whole numbers of elements long.
-using Lanes = hn::ScalableTag<std::uint64_t>;
-using Bits = hn::Vec<Lanes>;
-inline constexpr std::size_t kVector = sizeof(std::uint64_t) * hn::MaxLanes(Lanes());
+// A 64-bit word has whole elements of every type. Vectors also start at whole elements, as blocks
+// and vectors consist of whole elements.
+using Words = hn::ScalableTag<std::uint64_t>;
+using Bits = hn::Vec<Words>;
+inline constexpr std::size_t kVector = sizeof(std::uint64_t) * hn::MaxLanes(Words());
 
 HWY_INLINE Bits read(const std::byte* in) {
-  const hn::Repartition<std::uint8_t, Lanes> bytes;
-  return hn::BitCast(Lanes(), hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(in)));
+  const hn::Repartition<std::uint8_t, Words> bytes;
+  return hn::BitCast(Words(), hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(in)));
 }
 
 HWY_INLINE Bits read_short(const std::byte* in, std::size_t size) {
@@ -37,10 +36,10 @@ HWY_INLINE Bits read_short(const std::byte* in, std::size_t size) {
 }
 
 HWY_INLINE bool is_zero(Bits bits) {
-  return hn::AllTrue(Lanes(), hn::Eq(bits, hn::Zero(Lanes())));
+  return hn::AllTrue(Words(), hn::Eq(bits, hn::Zero(Words())));
 }
 
-/// All bits of an element but a float's sign.
+/// All bits of an element except a float's sign.
 constexpr std::uint64_t magnitude_mask(ElementType type) {
   switch (type) {
     case ElementType::kFloat16:
@@ -60,12 +59,13 @@ constexpr std::uint64_t magnitude_mask(ElementType type) {
   return ~std::uint64_t{0};
 }
 
-/// True when the `size` bytes are zeros of either sign; their sign bits are then added to `signs`.
+/// Returns whether the `size` bytes are zeros of either sign; their sign bits are then added to
+/// `signs`.
 HWY_INLINE bool is_zero_block(const std::byte* block, std::size_t size, Bits magnitude,
                               Bits& signs) {
-  // Most blocks that are not zero begin so: no more than the first line of such a one is read.
+  // Most blocks that are not zero begin with such data: only their first cache line is read.
   if (size >= kVector && !is_zero(hn::And(read(block), magnitude))) return false;
-  Bits seen = hn::Zero(Lanes());
+  Bits seen = hn::Zero(Words());
   std::size_t i = 0;
   for (; i + 4 * kVector <= size; i += 4 * kVector) {
     const Bits lower = hn::Or(read(block + i), read(block + i + kVector));
@@ -74,7 +74,7 @@ HWY_INLINE bool is_zero_block(const std::byte* block, std::size_t size, Bits mag
     if (!is_zero(hn::And(seen, magnitude))) return false;
   }
   for (; i + kVector <= size; i += kVector) seen = hn::Or(seen, read(block + i));
-  if (i < size) {  // the last vector may overlap the one before: an OR does not mind
+  if (i < size) {  // the last vector may overlap the one before, which does not matter for an OR
     const Bits rest = size < kVector ? read_short(block, size) : read(block + size - kVector);
     seen = hn::Or(seen, rest);
   }
@@ -83,9 +83,9 @@ HWY_INLINE bool is_zero_block(const std::byte* block, std::size_t size, Bits mag
   return true;
 }
 
-/// What a core reads in one sequence it may read at half the speed of memory: the processor's own
-/// prefetching ends at each page. So several sequences go side by side. (To ask ahead by
-/// instruction gained a third on one machine, and lost half on another.)
+/// With one sequence a core may read at only half the speed of memory, as the processor's
+/// prefetching ends at each page. So several sequences are read side by side. (Explicit prefetch
+/// instructions gained a third on one machine, and lost half on another.)
 inline constexpr std::uint32_t kSequences = 4;
 
 class Marker {
@@ -94,7 +94,7 @@ class Marker {
       : data_(tensor.data),
         tensor_bytes_(tensor.element_count * element_bytes(tensor.type)),
         block_bytes_(tensor.block_elements * element_bytes(tensor.type)),
-        magnitude_(hn::Set(Lanes(), magnitude_mask(tensor.type))),
+        magnitude_(hn::Set(Words(), magnitude_mask(tensor.type))),
         bits_(bits) {}
 
   HWY_INLINE void operator()(std::uint32_t block) {
@@ -111,7 +111,7 @@ class Marker {
   std::uint64_t tensor_bytes_;
   std::uint64_t block_bytes_;
   Bits magnitude_;
-  Bits signs_ = hn::Zero(Lanes());
+  Bits signs_ = hn::Zero(Words());
   std::uint64_t* bits_;
 };
 

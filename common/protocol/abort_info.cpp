@@ -70,7 +70,7 @@ std::string_view name(Field field) {
   return "?";
 }
 
-/// In as few digits as tell it apart.
+/// With the fewest digits that identify the number.
 std::string number_text(double number) {
   std::array<char, 32> text;
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
@@ -115,7 +115,7 @@ std::string awaited_text(const AbortInfo& i) {
   return i.value_b == 1 ? first : first + " and " + std::to_string(i.value_b - 1) + " more";
 }
 
-/// Anybody can say it: another value than ours says nothing.
+/// Anybody can send this value, so an unknown one adds nothing to the text.
 std::string lack_text(LackOfSecret lack) {
   switch (lack) {
     case LackOfSecret::kAggregator:
@@ -128,7 +128,7 @@ std::string lack_text(LackOfSecret lack) {
   return "";
 }
 
-/// Which settings of the aggregator a limit comes from, if any does.
+/// Which settings of the aggregator a limit comes from, if it comes from any.
 std::string remedy_text(const AbortInfo& i) {
   switch (i.field) {
     case Field::kMemory:
@@ -141,14 +141,14 @@ std::string remedy_text(const AbortInfo& i) {
       return ". Compare the aggregator's shard and shards with the order and number of "
              "SLUICE_AGGREGATORS";
     case Field::kPayloadBytes:
-      if (i.value_a < i.value_b) return "";  // the protocol's own limit
+      if (i.value_a < i.value_b) return "";  // a limit of the protocol
       return ". Raise the aggregator's mtu or port-mtu, or lower SLUICE_MTU";
     default:
       return "";
   }
 }
 
-/// A member can say any value: another than ours says no more than that the rank is gone.
+/// A member can send any value. An unknown one only says that the rank has gone.
 std::string departure_text(const AbortInfo& i, const std::string& by_choice) {
   const bool by_exception = i.value_a == static_cast<std::uint64_t>(Departure::kByException);
   return rank_text(i.rank_a) +
@@ -156,7 +156,7 @@ std::string departure_text(const AbortInfo& i, const std::string& by_choice) {
                        : by_choice);
 }
 
-/// ABORT and LEAVE have the same fields for it.
+/// Sets the fields that ABORT and LEAVE have in common.
 template <class T>
 void write(const AbortInfo& info, T& packet) {
   packet.op = info.op;

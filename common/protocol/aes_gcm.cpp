@@ -12,7 +12,7 @@ namespace {
 
 using Nonce = std::array<std::uint8_t, 12>;
 
-/// The library's functions for this CPU: a table that nothing changes.
+/// The library's functions for this CPU; the table never changes.
 IMB_MGR* functions() {
   static IMB_MGR* const table = [] {
     IMB_MGR* const made = alloc_mb_mgr(0);
@@ -30,7 +30,7 @@ const std::uint8_t* raw(std::span<const std::byte> bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
-/// Four bytes of zero and the counter, little-endian.
+/// Four zero bytes, then the counter in little-endian order.
 Nonce nonce_of(std::uint64_t counter) {
   Nonce nonce{};
   for (std::size_t i = 0; i < sizeof counter; ++i)
@@ -53,7 +53,7 @@ GcmKey::GcmKey(const Key& key) : expanded_(std::make_unique<Expanded>()) {
 }
 GcmKey::GcmKey(GcmKey&&) noexcept = default;
 GcmKey& GcmKey::operator=(GcmKey&& other) noexcept {
-  std::swap(expanded_, other.expanded_);  // which wipes it
+  std::swap(expanded_, other.expanded_);  // the destructor of `other` wipes it
   return *this;
 }
 GcmKey::~GcmKey() {

@@ -23,7 +23,7 @@ inline Header header_of(Kind kind, std::uint32_t job, std::size_t length) {
   return header;
 }
 
-/// A fixed-size packet with its Header filled and all else zero.
+/// A packet of fixed size: its Header is filled, and everything else is zero.
 template <class T>
 T make(std::uint32_t job) {
   T packet;
@@ -58,19 +58,19 @@ inline bool same(const Shape& a, const Shape& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-/// Bytes of a DATA or RESULT with `payload` bytes of blocks.
+/// The size of a DATA or RESULT with `payload` bytes of blocks.
 template <class T>
 constexpr std::size_t block_packet_bytes(std::uint8_t columns, bool descriptor,
                                          std::size_t payload) {
   return sizeof(T) + (descriptor ? sizeof(Descriptor) : 0) + columns * sizeof(Column) + payload;
 }
 
-/// A DATA or RESULT being written: fill `fixed`, the descriptor if any, and the columns; append the
-/// blocks in column order, or the tensor's place.
+/// A DATA or RESULT that is being written. Fill `fixed`, the descriptor if there is one, and the
+/// columns; then append the blocks in the order of columns.
 template <class T>
 struct BlockPacket {
   T& fixed;
-  Descriptor* descriptor;  // null where there is none
+  Descriptor* descriptor;  // null if there is none
   std::span<Column> columns;
   std::byte* payload;
 

@@ -1,4 +1,4 @@
-// Small packets of the control plane on their way out: state machines append, the engine sends.
+// Small control packets on their way out: state machines append them, the engine sends them.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class ControlPackets {
     protect({out.bytes.data(), out.size}, protection);
   }
 
-  /// Sends and forgets them all. A packet for which the pool has no buffer is lost, as any packet
-  /// may be. Returns how many were.
+  /// Sends all of them and clears the list. A packet for which the pool has no buffer is lost, as
+  /// any packet may be. Returns how many were lost.
   std::size_t flush(PacketSink& sink) {
     std::size_t lost = 0;
     for (const ControlPacket& packet : packets_) {

@@ -1,4 +1,4 @@
-// Why a packet was not used: every drop has a name and is counted under it.
+// Why a packet was not used. Every drop has a name and a counter.
 #pragma once
 
 #include <array>
@@ -20,26 +20,26 @@ enum class DropReason : std::uint8_t {
   kBadEnumeration,  ///< element type, reduction, collective or reason out of range
   kBadShape,        ///< element count, block elements, columns or scale out of range
   kBadIndex,        ///< a block index beyond the tensor, or out of order
-  kBadIntegrity,    ///< damaged on its way: not what the sender computed the CRC32C of
-  // Membership: well-formed, but not ours to use.
-  kNoIntegrity,     ///< without a CRC32C where one is demanded
-  kNotAuthentic,    ///< without a trailer where one is demanded, or with a wrong one
-  kRateLimited,     ///< unauthenticated, and one too many of its source to get an answer
+  kBadIntegrity,    ///< damaged on its way: the CRC32C does not match
+  // Membership: the packet is well-formed, but must not be used.
+  kNoIntegrity,     ///< without a CRC32C, which is required
+  kNotAuthentic,    ///< without the required trailer, or with a wrong one
+  kRateLimited,     ///< unauthenticated, and its source has used up its answers
   kWrongDirection,  ///< an upstream packet at a worker, a downstream one at an aggregator
   kUnknownJob,
   kUnknownToken,  ///< answered by REFUSED, ABORT or LEFT
   kWrongIncarnation,
-  kBadChallenge,  ///< a JOIN whose challenge is not ours, or went to another address
-  kStaleJoin,     ///< a serial that formation has passed, or another nonce
+  kBadChallenge,  ///< a JOIN whose challenge is not ours, or was sent to another address
+  kStaleJoin,     ///< formation has seen a later serial, or another nonce
   kBadJoin,       ///< answered by ABORT
-  kNotJoined,     ///< the session is not in the state the packet is for
+  kNotJoined,     ///< the session is not in the state for this packet
   kWrongEpoch,    ///< of another formation, or without the delivery token
   // Streams.
-  kBadStream,    ///< beyond the session's streams, or another shard's
-  kStaleRound,   ///< below the position: applied, or finished and not asked for
-  kDuplicate,    ///< a contribution that is already in, a result that is already held
-  kFutureRound,  ///< beyond what the rules allow: a defect of the peer
-  kUnfitting,    ///< does not fit the running round: op, shape, index or ownership
+  kBadStream,    ///< beyond the session's streams, or of another shard
+  kStaleRound,   ///< below the position: it was applied, or it is finished and was not asked for
+  kDuplicate,    ///< a contribution that was added already, or a result that was received already
+  kFutureRound,  ///< beyond what the rules permit: the peer is defective
+  kUnfitting,    ///< conflicts with the current round: op, shape, index or ownership
   kNoBuffer,     ///< the pool was empty
   kCount,
 };
@@ -48,7 +48,7 @@ inline constexpr std::size_t kDropReasonCount = static_cast<std::size_t>(DropRea
 
 std::string_view name(DropReason reason);
 
-/// How often each reason dropped a packet.
+/// How many packets were dropped for each reason.
 class DropCounters {
  public:
   void count(DropReason reason) { ++counts_[static_cast<std::size_t>(reason)]; }

@@ -1,9 +1,9 @@
-// Which block travels where: the mapping of a tensor's blocks to streams and columns, computed
-// alike by workers and aggregators (docs/protocol.md, "Mapping").
+// Which block travels where: the mapping of a tensor's blocks to streams and columns. Workers and
+// aggregators compute it in the same way (docs/protocol.md, "Mapping").
 //
 // With S streams of W columns, block b of op k belongs to global column (b + (k mod S)·W) mod S·W;
-// stream s has the columns s·W .. s·W+W-1. So an op begins on stream k mod S, and small ops spread
-// over streams and aggregators.
+// stream s has the columns s·W .. s·W+W-1. So an op begins on stream k mod S, and small ops are
+// spread over streams and aggregators.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,15 @@
 
 namespace sluice {
 
-/// Elements of a type that fit one packet of `payload_bytes`: of a scaled type as many as fit
-/// before they are encoded.
+/// How many elements of a type fit into one packet of `payload_bytes`. For a scaled type, they must
+/// fit before they are encoded.
 constexpr std::size_t most_block_elements(WireType type, std::size_t payload_bytes) {
   return (payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column)) /
          element_bytes(type.element());
 }
 
-/// Elements per block of a type: those wanted, halved until one block fits `payload_bytes`.
+/// Elements per block of a type: as many as wanted, halved until one block fits into
+/// `payload_bytes`.
 constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, WireType type,
                                                std::size_t payload_bytes) {
   const std::size_t most = most_block_elements(type, payload_bytes);
@@ -34,14 +35,14 @@ constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, WireType ty
   return elements;
 }
 
-/// Elements per block of an op that wants so many at most; 0: as many as the session has.
+/// Elements per block of an op that wants at most so many; 0: as many as the session has.
 constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint16_t wanted,
                                                ElementType type) {
   return fitting_block_elements(wanted == 0 ? session.block_elements : wanted, type,
                                 session.payload_bytes);
 }
 
-/// W: how many blocks fit one packet, 1..kMaxColumns.
+/// W: how many blocks fit into one packet, 1..kMaxColumns.
 constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, WireType type,
                                        std::size_t payload_bytes) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead;
@@ -49,18 +50,18 @@ constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, WireType ty
   return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, limits::kMaxColumns));
 }
 
-/// The most columns that an op can have in a session: of the smallest blocks.
+/// The most columns that an op can have in a session; that is with the smallest blocks.
 constexpr std::uint8_t widest_columns(const Session& s) {
   return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
 }
 
-/// One op's blocks on the streams of a job.
+/// The mapping of one op's blocks to the streams of a job.
 struct Geometry {
   std::uint64_t element_count = 0;
   std::uint32_t block_elements = 1;
   std::uint32_t blocks = 0;        ///< ceil(element_count / block_elements)
   std::uint16_t streams = 1;       ///< S
-  std::uint16_t first_stream = 0;  ///< that of block 0
+  std::uint16_t first_stream = 0;  ///< the stream of block 0
   std::uint8_t columns = 1;        ///< W
   WireType type = ElementType::kFloat32;
 
@@ -82,13 +83,14 @@ struct Geometry {
   /// Distance between two blocks of one column.
   constexpr std::uint32_t stride() const { return std::uint32_t{streams} * columns; }
 
-  /// Whether a block so many behind another is in the same column. Mostly it is the next one there,
-  /// and to divide would cost more than all else that is done for a column.
+  /// Whether two blocks at this distance are in the same column. Usually the second is the next
+  /// block of the column, so this is checked first: a division would cost more than all other work
+  /// for a column.
   constexpr bool in_one_column(std::uint32_t distance) const {
     return distance == stride() || distance % stride() == 0;
   }
 
-  /// The first stream takes part in every op, so that descriptors always meet.
+  /// The first stream takes part in every op, so that descriptors are always compared.
   constexpr bool uses(StreamId s) const { return s.value == first_stream || lowest(s) < blocks; }
 
   /// How many streams take part.

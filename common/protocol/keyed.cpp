@@ -13,7 +13,7 @@ std::size_t room_in_packet(const Session& session, std::size_t fixed_bytes) {
   return session.payload_bytes - fixed_bytes - sizeof(wire::SessionTrailer);
 }
 
-/// Of a keyed op.
+/// The room for a run in every packet of a keyed op.
 std::size_t room_in_any_packet(const Session& session) {
   return std::min(room_in_packet(session, sizeof(wire::KeyValueData) + sizeof(wire::Descriptor)),
                   room_in_packet(session, sizeof(wire::KeyValueResult)));

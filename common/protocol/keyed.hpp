@@ -1,12 +1,13 @@
 // Keyed ops: sums of sorted pairs of a 64-bit key and a row of values (docs/protocol.md, "Keyed
-// streams"). Keys are cut into chunks of 2^b neighbours. A chunk is never parted: its number tells
-// the stream on which it travels, and a round sums whole chunks.
+// streams"). Keys are divided into chunks of 2^b consecutive keys. A chunk is never split: its
+// number determines the stream on which it travels, and a round sums whole chunks.
 //
 // A run of chunks, as DATA and RESULT carry it:
-//   per chunk   how many chunk numbers lie between it and the one before (LEB128; of the first one:
-//               its number), the number of its keys less one (1 byte), the scale (2 bytes, of
-//               scaled rows only), the keys, the rows
-//   the keys    nothing, if the chunk has all; else a byte each, or a bitmap, whichever is shorter
+//   per chunk   how many chunk numbers lie between it and the one before (LEB128; for the first
+//               one its number), the number of its keys less one (1 byte), the scale (2 bytes,
+//               only if rows are scaled), the keys, the rows
+//   the keys    nothing, if the chunk has all; otherwise a byte each, or a bitmap, whichever is
+//               shorter
 #pragma once
 
 #include <algorithm>
@@ -30,14 +31,14 @@
 
 namespace sluice {
 
-/// Behind all chunks. No chunk has this number: keys are less than 2^64 - 1.
+/// The end of all chunks. No chunk has this number, as keys are less than 2^64 - 1.
 inline constexpr std::uint64_t kNoChunk = ~std::uint64_t{0};
 
-inline constexpr std::uint8_t kMostChunkBits = 8;  // a key in its chunk is a byte
+inline constexpr std::uint8_t kMostChunkBits = 8;  // the offset of a key in its chunk is a byte
 
 namespace keyed {
 
-constexpr std::size_t kMostNumberBytes = 10;  // of 64 bits in groups of 7
+constexpr std::size_t kMostNumberBytes = 10;  // 64 bits in groups of 7
 
 inline std::size_t bitmap_bytes(std::uint8_t chunk_bits) {
   return ((std::size_t{1} << chunk_bits) + 7) / 8;
@@ -63,8 +64,8 @@ inline std::uint64_t mixed(std::uint64_t x) {
 
 struct PackedChunk;
 
-/// How chunks lie in a run: up to 2^bits keys, and rows of so many elements, those of a chunk one
-/// behind the other. Scaled elements of a chunk have one scale.
+/// How chunks are stored in a run: up to 2^bits keys, and rows of so many elements, one behind the
+/// other. The scaled elements of a chunk have one scale.
 class ChunkFormat {
  public:
   ChunkFormat() = default;
@@ -81,10 +82,10 @@ class ChunkFormat {
   WireType type() const { return type_; }
   bool is_scaled() const { return is_scaled_; }
   std::size_t scale_bytes() const { return is_scaled_ ? sizeof(std::int16_t) : 0; }
-  /// The keys and rows of a chunk with so many keys.
+  /// The size of the keys, and of the rows, of a chunk with so many keys.
   std::size_t keys_bytes(std::size_t count) const { return keyed::keys_bytes(count, bits_); }
   std::size_t rows_bytes(std::size_t count) const { return (count * row_bits_ + 7) / 8; }
-  /// All of a chunk that lies `distance` numbers behind the one before.
+  /// The size of a chunk whose number is by `distance` larger than that of the chunk before.
   std::size_t bytes(std::uint64_t distance, std::size_t count) const {
     return keyed::number_bytes(distance) + 1 + scale_bytes() + keys_bytes(count) +
            rows_bytes(count);
@@ -97,13 +98,14 @@ class ChunkFormat {
   WireType type_ = ElementType::kInt8;
 };
 
-/// How a keyed op's chunks are cut and dealt to the streams of a job.
+/// How a keyed op's keys are divided into chunks, and the chunks among the streams of a job.
 struct KeyedGeometry {
-  std::uint64_t key_bound = 1;     ///< keys are less; 1 at least
-  std::uint16_t row_elements = 1;  ///< of each key, 1 at least
-  std::uint8_t chunk_bits = 0;     ///< a chunk has 2^chunk_bits keys, 256 at most
+  std::uint64_t key_bound = 1;     ///< all keys are less; at least 1
+  std::uint16_t row_elements = 1;  ///< elements of each key's row, at least 1
+  std::uint8_t chunk_bits = 0;     ///< a chunk has 2^chunk_bits keys, at most 256
   std::uint16_t streams = 1;       ///< S
-  std::uint16_t first_stream = 0;  ///< takes part in every op, so that descriptors always meet
+  /// Takes part in every op, so that descriptors are always compared.
+  std::uint16_t first_stream = 0;
   WireType type = ElementType::kFloat32;
 
   /// Nothing if a row is too long for a packet.
@@ -111,8 +113,8 @@ struct KeyedGeometry {
                                            WireType type, const Session& session, OpNumber op);
 
   ChunkFormat format() const { return {chunk_bits, row_elements, type}; }
-  /// Of a row as it is reduced: scaled elements are as long as fp32 then, and chunks are cut as
-  /// theirs are.
+  /// The bytes of a row as it is reduced. Scaled elements are then as long as fp32; their chunks
+  /// have the size of those of fp32.
   std::size_t row_bytes() const { return row_elements * element_bytes(type.element()); }
   std::size_t chunk_keys() const { return std::size_t{1} << chunk_bits; }
   std::uint64_t chunk_of(std::uint64_t key) const { return key >> chunk_bits; }
@@ -122,8 +124,8 @@ struct KeyedGeometry {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, chunks()));
   }
   bool uses(StreamId s) const { return turn_of(s) < used_streams(); }
-  /// Neighbours are spread over all streams as evenly as can be, so that none is left when the
-  /// others are done, and groups of neighbours have nothing to do with each other.
+  /// Consecutive chunks are spread over all streams as evenly as possible, so that the streams
+  /// finish together, also if only some groups of consecutive chunks are there.
   StreamId stream_of(std::uint64_t chunk) const;
   /// The same, counted from the first stream.
   std::uint16_t turn_of(std::uint64_t chunk) const;
@@ -131,14 +133,14 @@ struct KeyedGeometry {
     return static_cast<std::uint16_t>((std::uint32_t{s.value} + streams - first_stream) % streams);
   }
 
-  /// Whether the keys of a chunk are such, in ascending order and less than the bound.
+  /// Whether the chunk's keys are valid: in ascending order and less than the bound.
   bool has_keys_of(const PackedChunk& chunk) const;
 };
 
-/// Elements of the longest row that fits a packet of the session.
+/// The elements of the longest row that fits into a packet of the session.
 std::size_t most_row_elements(WireType type, const Session& session);
 
-/// What fits a packet of a keyed op at most.
+/// The most bytes of a run in a packet of a keyed op.
 std::size_t run_room(const Session& session);
 std::size_t keyed_result_room(const Session& session);
 
@@ -146,12 +148,12 @@ std::size_t keyed_result_room(const Session& session);
 struct KeyedChunk {
   std::uint64_t number;
   std::uint16_t count;                    ///< keys, 1..256
-  std::int16_t scale;                     ///< of scaled rows
-  std::array<std::uint8_t, 256> offsets;  ///< so many keys, rising
-  const std::byte* rows;                  ///< one behind the other, in the run
+  std::int16_t scale;                     ///< if rows are scaled
+  std::array<std::uint8_t, 256> offsets;  ///< `count` of them, ascending
+  const std::byte* rows;                  ///< in the run, one behind the other
 };
 
-/// Which keys of a chunk there are.
+/// The set of keys in a chunk.
 class ChunkKeys {
  public:
   ChunkKeys() = default;
@@ -161,7 +163,7 @@ class ChunkKeys {
 
   void insert(std::uint8_t offset) { words_[offset / 64] |= std::uint64_t{1} << offset % 64; }
   bool contains(std::uint8_t offset) const { return (words_[offset / 64] >> offset % 64 & 1) != 0; }
-  /// Rising. Returns how many there are.
+  /// Writes the keys in ascending order. Returns how many there are.
   std::size_t write(std::span<std::uint8_t, 256> offsets) const {
     std::size_t count = 0;
     for (std::size_t word = 0; word < words_.size(); ++word)
@@ -170,7 +172,7 @@ class ChunkKeys {
             static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
     return count;
   }
-  /// As a run has them.
+  /// Writes the bitmap of a run.
   void write_bitmap(std::byte* out, std::size_t bytes) const {
     assert(bytes <= sizeof words_);
     std::memcpy(out, words_.data(), bytes);
@@ -180,7 +182,7 @@ class ChunkKeys {
   std::array<std::uint64_t, 4> words_{};
 };
 
-/// Whether all its keys are less than `key_bound`.
+/// Whether all keys of the chunk are less than `key_bound`.
 inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
                            std::uint64_t key_bound) {
   const std::uint64_t last = key_bound - 1;
@@ -192,12 +194,12 @@ inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
 struct PackedChunk {
   std::uint64_t number = kNoChunk;
   std::uint16_t count = 0;          ///< keys, 1..256
-  std::int16_t scale = 0;           ///< of scaled rows
-  const std::byte* keys = nullptr;  ///< as they lie in the run; behind them the rows
+  std::int16_t scale = 0;           ///< if rows are scaled
+  const std::byte* keys = nullptr;  ///< as they are in the run; the rows follow
 };
 
-/// Reads a run chunk by chunk. Each byte but the rows is read once, and all that is read is checked
-/// before it is used: the run may lie where another process can write it.
+/// Reads a run chunk by chunk. Each byte, except those of rows, is read once, and is checked before
+/// it is used: another process may be able to write to the memory of the run.
 class ChunkReader {
  public:
   ChunkReader() = default;
@@ -206,10 +208,10 @@ class ChunkReader {
 
   enum class Read { kChunk, kEnd, kMalformed };
   Read next(KeyedChunk& chunk);
-  /// The same but for the keys, which unpack() checks.
+  /// The same without the keys, which unpack() checks.
   Read next(PackedChunk& chunk);
-  /// Reads the keys of a chunk: `offsets` has 256. Where its rows lie; null: they are not keys of a
-  /// chunk in ascending order.
+  /// Reads the keys of a chunk; `offsets` has room for 256. Returns where its rows begin; null if
+  /// the keys are not those of a chunk in ascending order.
   static const std::byte* unpack(const PackedChunk& chunk, std::uint8_t chunk_bits,
                                  std::uint8_t* offsets);
 
@@ -217,28 +219,29 @@ class ChunkReader {
   Read read_number(std::uint64_t& number, std::size_t& at) const;
 
   std::span<const std::byte> rest_;
-  std::uint64_t lowest_ = 0;  // that the next chunk's number may be
+  std::uint64_t lowest_ = 0;  // the least number that the next chunk may have
   ChunkFormat format_;
 };
 
-/// Writes a run chunk by chunk, into as much room as there is.
+/// Writes a run chunk by chunk into limited room.
 class ChunkWriter {
  public:
   ChunkWriter() = default;
   ChunkWriter(std::span<std::byte> room, const ChunkFormat& format)
       : room_(room), format_(format) {}
 
-  /// Where the chunk's keys are to be written, as a run has them, and its rows behind them; null,
-  /// and nothing was written, if it does not fit. Numbers rise. Any chunk fits an empty run.
+  /// Returns where to write the chunk's keys, in the form of a run, followed by its rows. Returns
+  /// null, and writes nothing, if the chunk does not fit. Numbers must be ascending. Any chunk fits
+  /// into an empty run.
   std::byte* open(std::uint64_t number, std::size_t count);
-  /// The same with keys: where the rows are to be written.
+  /// The same, and writes the keys: returns where to write the rows.
   std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets) {
     return append(number, offsets, ChunkKeys(offsets));
   }
-  /// The same where they are known as a set, too.
+  /// The same, if the keys are also known as a set.
   std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets,
                     const ChunkKeys& set);
-  /// Of the chunk opened last, if its rows are scaled.
+  /// Sets the scale of the chunk that was opened last, if its rows are scaled.
   void set_scale(wire::Le<std::int16_t> scale) { std::memcpy(scale_, &scale, sizeof scale); }
   bool has_bitmap(std::size_t count) const {
     return count >= keyed::bitmap_bytes(format_.bits()) && count >> format_.bits() == 0;
@@ -254,9 +257,9 @@ class ChunkWriter {
   ChunkFormat format_;
 };
 
-// Of every chunk: inline.
+// Inline, as it is called for every chunk.
 inline std::uint16_t KeyedGeometry::turn_of(std::uint64_t chunk) const {
-  constexpr std::uint64_t kGoldenRatio = 0x9E37'79B9'7F4A'7C15;  // of 2^64
+  constexpr std::uint64_t kGoldenRatio = 0x9E37'79B9'7F4A'7C15;  // as a fraction of 2^64
   constexpr unsigned kGroupBits = 12;
   __extension__ using Wide = unsigned __int128;
   const std::uint64_t share = keyed::mixed(chunk >> kGroupBits) + chunk * kGoldenRatio;
@@ -278,7 +281,7 @@ inline ChunkReader::Read ChunkReader::read_number(std::uint64_t& number, std::si
     if (shift == 63 && group > 1) return Read::kMalformed;
     distance |= group << shift;
     if ((byte & 0x80) != 0) continue;
-    if (byte == 0 && shift != 0) return Read::kMalformed;  // one way to write a number
+    if (byte == 0 && shift != 0) return Read::kMalformed;  // a number has only one valid form
     break;
   }
   number = lowest_ + distance;
@@ -388,13 +391,14 @@ inline std::byte* ChunkWriter::append(std::uint64_t number, std::span<const std:
   return out + keys;
 }
 
-/// The threshold of a keyed op: sums of less magnitude are not delivered. Its bits stand in the
-/// descriptor, where other ops tell what is wanted.
+/// The threshold of a keyed op: smaller sums are not delivered. It is in the descriptor, in the
+/// bits that say for other ops what is wanted.
 inline double threshold_of(const wire::Descriptor& descriptor) {
   return std::bit_cast<double>(std::uint64_t{descriptor.begin});
 }
 
-/// By magnitude, of a sum that does not reach the threshold: see wire::kRejectedClasses.
+/// The class of a sum that does not reach the threshold, by its magnitude: see
+/// wire::kRejectedClasses.
 inline std::size_t rejected_class(double magnitude, double threshold) {
   std::size_t in_class = 0;
   for (double bound = threshold / 2; in_class + 1 < wire::kRejectedClasses && magnitude < bound;

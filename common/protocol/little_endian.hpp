@@ -1,4 +1,5 @@
-// Integers as they lie in a packet: little-endian, unaligned, never a native integer by accident.
+// Integers as they are in a packet: little-endian, unaligned, and never a native integer by
+// mistake.
 #pragma once
 
 #include <bit>

@@ -35,7 +35,8 @@ bool are_source_ports(std::span<const wire::U16, limits::kMaxLanes> ports) {
 
 std::optional<HelloOfAnyVersion> hello_of_another_version(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(wire::Versions)) return std::nullopt;
-  const auto& hello = *reinterpret_cast<const wire::Versions*>(bytes.data());  // they begin alike
+  // They begin in the same way.
+  const auto& hello = *reinterpret_cast<const wire::Versions*>(bytes.data());
   const wire::Header& header = hello.header;
   if (header.magic != wire::kMagic || header.version == wire::kVersion ||
       header.kind != static_cast<std::uint8_t>(wire::Kind::kHello) || header.length != bytes.size())
@@ -195,7 +196,7 @@ DropReason Packet::check_kind() {
 }
 
 // ------------------------------------------------------------------------- parts of stream packets
-/// What comes before columns or a run, which are still to be checked.
+/// Checks what comes before columns or a run, which are checked later.
 DropReason Packet::check_data(std::size_t fixed_bytes) {
   if (body_.size() < fixed_bytes) return DropReason::kBadLength;
   const auto& data = as<wire::Data>();
@@ -224,8 +225,8 @@ bool Packet::is_keyed_op() const {
          wire::Collective{descriptor()->collective} == wire::Collective::kSparseAllReduce;
 }
 
-/// A run of a round from chunk `horizon` on: of chunks below `end`, and not below `lowest` unless
-/// that is kNoChunk.
+/// Checks a run of a round that begins at chunk `horizon`: its chunks are below `end`, and not
+/// below `lowest` unless that is kNoChunk.
 DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
                              std::uint32_t run_bytes) {
   const wire::Shape& s = shape();
@@ -282,7 +283,7 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
   const WireType wire_type(s.wire_type);
   for (const wire::Column& column : columns()) {
     if ((column.flags & ~column_flags) != 0) return DropReason::kBadFlags;
-    if ((column.flags & (column.flags - 1)) != 0) return DropReason::kBadFlags;  // one at most
+    if ((column.flags & (column.flags - 1)) != 0) return DropReason::kBadFlags;  // at most one
     const std::uint32_t index = column.index;
     const std::uint32_t next = column.next;
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;

@@ -1,6 +1,7 @@
-// Reading packets. A Packet exists only if the whole datagram was validated by itself: magic,
-// version, kind, every length and count, every index within the tensor, every enumeration. What
-// depends on a session (token, epoch, round, whether it fits the op) is the engines' to check.
+// Reading packets. A Packet exists only if everything in the datagram that can be checked by itself
+// was validated: magic, version, kind, every length and count, every index within the tensor, every
+// enumeration. The engines check what depends on a session (token, epoch, round, whether it fits
+// the op).
 #pragma once
 
 #include <cstddef>
@@ -17,27 +18,27 @@
 
 namespace sluice {
 
-/// The job that a datagram speaks of, before it is parsed; nothing if it is too short to say.
+/// The job in a datagram that is not parsed yet; nothing if it is too short.
 inline std::optional<std::uint32_t> peek_job(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(wire::Header)) return std::nullopt;
   return reinterpret_cast<const wire::Header*>(bytes.data())->job;
 }
 
-/// What a HELLO has in the same place in every version.
+/// The fields that a HELLO has in the same place in every version.
 struct HelloOfAnyVersion {
   std::uint32_t job = 0;
   std::uint64_t nonce = 0;
 };
 
-/// Of a datagram that Packet::parse drops as kBadVersion: nothing if it is no HELLO, or shorter
-/// than the VERSION that answers it, or its length is not what it says.
+/// For a datagram that Packet::parse drops as kBadVersion. Nothing if it is not a HELLO, if it is
+/// shorter than the VERSION that answers it, or if its length field is wrong.
 std::optional<HelloOfAnyVersion> hello_of_another_version(std::span<const std::byte> bytes);
 
-/// A view of a validated datagram; valid as long as the bytes it was parsed from.
+/// A view of a validated datagram; valid as long as the bytes from which it was parsed.
 class Packet {
  public:
-  /// Sets `packet` and returns kNone, or leaves it and returns why the bytes are not a packet of
-  /// version 1, or the VERSION of any.
+  /// Sets `packet` and returns kNone; or leaves it, and returns why the bytes are neither a packet
+  /// of version 1 nor a VERSION of any version.
   static DropReason parse(std::span<const std::byte> bytes, Packet& packet);
 
   Packet() = default;  ///< refers to nothing; assign from parse
@@ -50,9 +51,9 @@ class Packet {
   std::span<const std::byte> body() const { return body_; }
   bool has_integrity() const { return at<wire::Header>(0).integrity != 0; }
   bool is_authenticated() const { return body_.size() != bytes_.size(); }
-  /// Then only what it begins with was validated, until check_decrypted() is kNone.
+  /// If so, only the beginning was validated, until check_decrypted() has returned kNone.
   bool is_encrypted() const { return is_encrypted_; }
-  /// Of an encrypted packet whose bytes were decrypted in place: validates the rest.
+  /// For an encrypted packet whose bytes were decrypted in place: validates the rest.
   DropReason check_decrypted();
 
   /// The fixed part of this packet; T must be the struct of kind().
@@ -63,24 +64,25 @@ class Packet {
   const wire::MemberHeader& member() const { return at<wire::MemberHeader>(0); }
   const wire::DeliveryHeader& delivery() const { return at<wire::DeliveryHeader>(0); }
 
-  // DATA and RESULT, keyed ones too: they begin as the others do ----------------------------------
+  // DATA and RESULT, including keyed ones, which begin in the same way ------------------------
   const wire::Shape& shape() const { return at<wire::Shape>(shape_offset_); }
-  /// The op's descriptor, of an opening DATA; else null.
+  /// The op's descriptor if this is an opening DATA; otherwise null.
   const wire::Descriptor* descriptor() const {
     return descriptor_offset_ == 0 ? nullptr : &at<wire::Descriptor>(descriptor_offset_);
   }
   bool is_keyed() const {
     return kind() == wire::Kind::kKeyValueData || kind() == wire::Kind::kKeyValueResult;
   }
-  /// Of what is not keyed.
+  /// For packets that are not keyed.
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(behind_fixed_), shape().columns};
   }
-  /// Of a keyed one: valid wholly.
+  /// For keyed packets. The run is completely validated.
   std::span<const std::byte> run() const { return body_.subspan(behind_fixed_); }
   bool has_blocks() const { return present_bytes_ != 0; }
 
-  /// Calls f(column number, bytes of its block) for each block present, in column order.
+  /// Calls f(column number, bytes of its block) for each block in the packet, in the order of
+  /// columns.
   template <class F>
   void for_each_block(F&& f) const {
     const wire::Shape& s = shape();
@@ -98,7 +100,7 @@ class Packet {
   static std::size_t full_block_bytes(const wire::Shape& shape) {
     return WireType(shape.wire_type).bytes(shape.block_elements);
   }
-  /// Bytes of block `index` of a tensor of this shape; the last block may be short.
+  /// The bytes of block `index` of a tensor of this shape; the last block may be short.
   static std::size_t block_bytes(const wire::Shape& shape, std::uint32_t index);
 
  private:
@@ -112,7 +114,7 @@ class Packet {
   }
   DropReason check_header();
   DropReason check_kind();
-  /// Of the kind whose fixed part is T.
+  /// Checks a packet of the kind whose fixed part is T.
   template <class T>
   DropReason check();
   DropReason check_fixed(std::size_t size) const;
@@ -136,7 +138,7 @@ class Packet {
   bool is_encrypted_ = false;
 };
 
-/// Calls f with the fixed part of the packet, as what its kind says that it is.
+/// Calls f with the fixed part of the packet, in the type of its kind.
 template <class F>
 void visit(const Packet& packet, F&& f) {
   switch (packet.kind()) {

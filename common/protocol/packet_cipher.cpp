@@ -17,7 +17,7 @@ std::uint32_t key_number(std::uint64_t counter) {
   return static_cast<std::uint32_t>(counter >> 32);
 }
 
-/// How much of a packet's body is never encrypted.
+/// How many bytes at the beginning of a packet's body are never encrypted.
 std::size_t clear_bytes(std::span<const std::byte> packet, std::size_t body) {
   const auto& header = *reinterpret_cast<const wire::Header*>(packet.data());
   if ((header.flags & wire::kEncrypted) == 0) return body;
@@ -53,7 +53,7 @@ void Sealer::seal(std::span<std::byte> packet, std::span<std::byte> out) {
   header.length = static_cast<std::uint16_t>(packet.size());
   header.flags =
       static_cast<std::uint16_t>(wire::kAuthenticated | (encrypts ? wire::kEncrypted : 0));
-  header.integrity = 0;  // the tag shows damage, too
+  header.integrity = 0;  // the tag also shows damage
   const std::size_t body = packet.size() - sizeof(SessionTrailer);
   const std::size_t clear = clear_bytes(packet, body);
   if (out.data() != packet.data()) std::copy_n(packet.begin(), clear, out.begin());
@@ -84,7 +84,8 @@ void Sealer::reveal(std::span<const std::byte> sealed, std::span<std::byte> body
 }
 
 // ---------------------------------------------------------------------------------------- opening
-/// Null for one that is not beside the newest: so nobody can make us derive keys again and again.
+/// Null for a key that is not next to the newest one, so that nobody can make us derive keys again
+/// and again.
 const GcmKey* Opener::key_of(std::uint32_t number) {
   if (std::uint64_t{number} + 1 < newest_ || number > std::uint64_t{newest_} + 1) return nullptr;
   auto& known = known_[number % known_.size()];

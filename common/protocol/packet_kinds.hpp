@@ -1,5 +1,5 @@
-// The packet kinds of version 1 as one table: what reads, checks, protects or prints packets by
-// kind goes by it. docs/protocol.md has the same table, and a test compares them.
+// The packet kinds of version 1 as one table, for all code that depends on the kind: reading,
+// checks, protection, printing. docs/protocol.md has the same table, and a test compares them.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace sluice::wire {
 
-/// What the fixed part begins with.
+/// The beginning of the fixed part.
 enum class Beginning : std::uint8_t {
-  kHeader,         ///< of who has no session, or to whom it may be unknown
-  kMemberHeader,   ///< a member of a session, proven by its token
+  kHeader,         ///< sent by, or to, somebody who may have no session
+  kMemberHeader,   ///< from a member of a session, proven by its token
   kDeliveryHeader  ///< on a stream of a session
 };
 
-/// Under which key the trailer is made: that of the job, if the packet needs no session, or that of
-/// the session.
+/// The key with which the trailer is made: the job's if the packet needs no session, otherwise the
+/// session's.
 enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
 
 // clang-format off
@@ -49,7 +49,7 @@ enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
   row(KeyValueResult, "KV_RESULT",   kDeliveryHeader, kOfSession)
 // clang-format on
 
-/// The kind that each fixed part stands for.
+/// The kind to which a fixed part belongs.
 template <class T>
 struct KindOf;
 #define SLUICE_KIND_OF(T, name, beginning, key) \
@@ -62,8 +62,8 @@ SLUICE_WIRE_KINDS(SLUICE_KIND_OF)
 
 struct KindRow {
   Kind kind;
-  std::string_view name;    ///< as docs/protocol.md calls it
-  std::size_t fixed_bytes;  ///< only DATA and RESULT, keyed ones too, are longer
+  std::string_view name;    ///< as in docs/protocol.md
+  std::size_t fixed_bytes;  ///< only DATA and RESULT, including keyed ones, are longer
   Beginning beginning;
   TrailerKey key;
 };
@@ -73,21 +73,21 @@ struct KindRow {
 inline constexpr std::array kKinds{SLUICE_WIRE_KINDS(SLUICE_KIND_ROW)};
 #undef SLUICE_KIND_ROW
 
-/// Null: reserved, or none of this version.
+/// Null if the kind is reserved or does not exist in this version.
 constexpr const KindRow* row_of(Kind kind) {
   for (const KindRow& row : kKinds)
     if (row.kind == kind) return &row;
   return nullptr;
 }
 
-/// "?" where row_of() is null.
+/// "?" if row_of() is null.
 constexpr std::string_view name(Kind kind) {
   const KindRow* const row = row_of(kind);
   return row == nullptr ? "?" : row->name;
 }
 
-/// Whether the trailer is made under the job's key. By a bit per code: it is asked for every
-/// packet.
+/// Whether the trailer is made with the job's key. It uses a bit per code, as it is called for
+/// every packet.
 constexpr bool uses_handshake_key(Kind kind) {
   constexpr auto kOfJob = [] {
     std::array<bool, 256> of_job{};
@@ -98,18 +98,18 @@ constexpr bool uses_handshake_key(Kind kind) {
   return kOfJob[static_cast<std::uint8_t>(kind)];
 }
 
-/// Whether the kind carries values, or says where they lie: encrypted sessions encrypt it.
+/// Whether the kind carries values, or says where they lie: then encrypted sessions encrypt it.
 constexpr bool carries_values(Kind kind) {
   return kind == Kind::kData || kind == Kind::kKeyValueData || kind == Kind::kResult ||
          kind == Kind::kKeyValueResult;
 }
 
-/// What stays clear of such a kind: by it the receiver knows whose key it takes.
+/// How many bytes of such a kind are not encrypted: they tell the receiver which key to use.
 constexpr std::size_t clear_bytes(Kind kind) {
   return is_upstream(kind) ? sizeof(MemberHeader) : sizeof(DeliveryHeader);
 }
 
-/// Of the trailer of a packet that is authenticated.
+/// The size of the trailer of an authenticated packet.
 constexpr std::size_t trailer_bytes(Kind kind) {
   return uses_handshake_key(kind) ? kTrailerBytes : sizeof(SessionTrailer);
 }
@@ -120,7 +120,7 @@ constexpr bool codes_rise() {
     if (kKinds[i - 1].kind >= kKinds[i].kind) return false;
   return true;
 }
-/// A member's packets go up and a stream's results down, and the fixed part holds its beginning.
+/// Members send upstream, streams downstream, and each fixed part contains its beginning.
 constexpr bool beginnings_fit() {
   for (const KindRow& row : kKinds) {
     if (row.beginning == Beginning::kMemberHeader &&

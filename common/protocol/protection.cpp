@@ -22,7 +22,7 @@ Header without_integrity(std::span<const std::byte> packet) {
 }
 
 std::uint32_t crc32c(const void* bytes, std::size_t size, std::uint32_t before) {
-  // The library reads only, though its signature does not say so.
+  // The library only reads, although its signature does not say so.
   return crc32_iscsi(const_cast<unsigned char*>(raw(bytes)), static_cast<int>(size), before);
 }
 

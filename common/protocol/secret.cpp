@@ -15,7 +15,7 @@ namespace {
 using wire::U16;
 using wire::U32;
 using wire::U64;
-using Context = std::array<char, 16>;  // what a hash is for: no two uses share one
+using Context = std::array<char, 16>;  // the purpose of a hash: no two purposes have the same
 
 template <class Message>
 std::span<const std::uint8_t> bytes_of(const Message& message) {
@@ -55,7 +55,7 @@ SessionMessage message_of(const Session& session) {
   return message;
 }
 
-// libsodium picks its fast implementations here; what it computes does not depend on it.
+// libsodium chooses its fast implementations here; its results do not depend on that.
 void initialise() {
   static const int result = sodium_init();
   if (result < 0) throw Error(ErrorCode::kUnavailable, "libsodium cannot be initialised");

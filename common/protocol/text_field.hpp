@@ -9,16 +9,16 @@
 
 namespace sluice {
 
-/// What does not fit is cut off; the rest is zero.
+/// A text that does not fit is cut; unused bytes are zero.
 template <std::size_t N>
 void set_text(std::array<std::uint8_t, N>& field, std::string_view text) {
   field.fill(0);
   std::copy_n(text.begin(), std::min(N, text.size()), field.begin());
 }
 
-/// Up to the first zero. Whoever sent it may have sent anything: what is no printable ASCII
-/// character, or a blank, becomes '?', so that it neither moves a terminal nor looks like two
-/// words.
+/// The text up to the first zero. The sender may have sent anything, so every blank, and every
+/// character that is not printable ASCII, becomes '?': the text cannot control a terminal or look
+/// like two words.
 template <std::size_t N>
 std::string text_of(const std::array<std::uint8_t, N>& field) {
   std::string text;

@@ -1,10 +1,10 @@
-// The packets of Sluice, version 1: what lies where. docs/protocol.md has the same as tables, and
-// the rules that go with them. Only packet.hpp (reading) and build.hpp (writing) touch these
-// structs; the engines see validated views.
+// The packets of Sluice, version 1: the place of every field. docs/protocol.md has the same as
+// tables, with the rules. Only packet.hpp (reading) and build.hpp (writing) use these structs; the
+// engines see validated views.
 //
-// Every packet is one UDP payload that begins with a Header. Upstream packets of a member go on
-// with a MemberHeader (who sends, proven by its token); downstream packets of a stream go on with
-// a DeliveryHeader, which is the same for every worker of the job.
+// Every packet is one UDP payload that begins with a Header. Upstream packets of a member continue
+// with a MemberHeader (the sender, proven by its token). Downstream packets of a stream continue
+// with a DeliveryHeader, which is the same for every worker of the job.
 #pragma once
 
 #include <array>
@@ -31,9 +31,9 @@ using limits::kMaxStreams;
 using limits::kMinPayload;
 inline constexpr std::size_t kTrailerBytes = 16;  // of a handshake's tag
 
-// Behind the body of a session's packets that are authenticated.
+// Comes behind the body of a session's packets if they are authenticated.
 struct SessionTrailer {
-  U64 counter;  // another one for other bytes; its upper half numbers the keys
+  U64 counter;  // different for different bytes; its upper half is the number of the key
   std::array<std::uint8_t, 16> tag{};
 };
 static_assert(sizeof(SessionTrailer) == 24 && alignof(SessionTrailer) == 1);
@@ -84,7 +84,7 @@ enum class Collective : std::uint8_t {
 constexpr bool is_valid(Collective c) {
   return c >= Collective::kAllReduce && c <= Collective::kSparseAllReduce;
 }
-/// Whether elements are moved, and not reduced: every sum is what one rank has.
+/// Whether elements are moved and not reduced: every sum has the value of one rank.
 constexpr bool moves(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kAllGather || c == Collective::kGather ||
          c == Collective::kScatter || c == Collective::kAllToAll;
@@ -109,13 +109,14 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16 && alignof(Header) == 1);
 inline constexpr std::uint16_t kAuthenticated = 1;  // the packet ends with a trailer
-inline constexpr std::uint16_t kEncrypted = 2;      // all between its beginning and the trailer is
+// All between the packet's beginning and the trailer is encrypted.
+inline constexpr std::uint16_t kEncrypted = 2;
 
 struct MemberHeader {
   Header header;
   U64 token;
   U16 rank;
-  U16 stream;  // zero where the packet concerns none
+  U16 stream;  // zero if the packet is about none
   U32 reserved;
 };
 static_assert(sizeof(MemberHeader) == 32 && alignof(MemberHeader) == 1);
@@ -125,14 +126,14 @@ struct DeliveryHeader {
   U64 epoch;
   U64 delivery_token;
   U16 stream;
-  U16 window;  // RESULT, STATUS: the narrowest that a rank has told, in streams; 0: none has
+  U16 window;  // RESULT, STATUS: the smallest window that a rank has sent, in streams; 0: none has
   U16 reserved[2];
 };
 static_assert(sizeof(DeliveryHeader) == 40 && alignof(DeliveryHeader) == 1);
 
 // ------------------------------------------------------------------------- parts of stream packets
-/// How the blocks of a packet are cut, or the pairs of a keyed one; in every packet that carries
-/// some, so that each packet can be checked whole by itself.
+/// How the blocks of a packet, or its pairs, are divided. It is in every packet that carries some,
+/// so that each packet can be checked completely by itself.
 struct Shape {
   U64 element_count;           // of the tensor; keyed: all keys are less
   U16 block_elements;          // 1..kMaxBlockElements; keyed: of each key's row
@@ -141,41 +142,41 @@ struct Shape {
 };
 static_assert(sizeof(Shape) == 12 && alignof(Shape) == 1);
 
-/// What the collective is, which the ranks compare, and which sums the sender wants of it: those of
-/// elements begin + k*stride .. begin + k*stride + count - 1 for all k >= 0.
+/// What the collective is, which is compared between ranks; and which sums the sender wants: those
+/// of elements begin + k*stride .. begin + k*stride + count - 1 for all k >= 0.
 struct Descriptor {
   std::uint8_t collective = 0;
   std::uint8_t op_type = 0;    // ElementType that the caller sees
   std::uint8_t reduction = 0;  // Reduction
   std::uint8_t flags = 0;      // kWantsPart
   U16 root;                    // zero where the collective has none
-  U16 layout;  // checksum of what each rank holds, where ranks hold parts; else zero
-  U64 tag;     // the caller's
+  U16 layout;  // checksum of what each rank holds, if ranks hold parts; otherwise zero
+  U64 tag;     // set by the caller
   U64 begin;   // zero, as the two below, without kWantsPart; keyed: the threshold, an fp64
   U64 count;
-  U64 stride;         // 0: there is but k = 0
-  U64 rounding_seed;  // of scaled blocks; 0: they are rounded to nearest
+  U64 stride;         // 0: only k = 0
+  U64 rounding_seed;  // for scaled blocks; 0: they are rounded to nearest
 };
 static_assert(sizeof(Descriptor) == 48 && alignof(Descriptor) == 1);
-inline constexpr std::uint8_t kWantsPart = 1;  // else all sums are wanted
+inline constexpr std::uint8_t kWantsPart = 1;  // otherwise all sums are wanted
 
 struct Column {
   U32 index;  // the round's current block, or kNoBlock: the column is done
   U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
-  Le<std::int16_t> scale;  // of a scaled block that is somewhere; else zero
+  Le<std::int16_t> scale;  // of a scaled block that some packet carries; otherwise zero
   std::uint8_t flags = 0;  // one of those below
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
 inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are in the payload
-inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver lacks no sum here
+inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver needs no sum here
 
 // ------------------------------------------------------------------------------ membership, up
-/// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
-/// an aggregator to multiply bytes.
+/// HELLO and JOIN are as long as the longest answer to them with its trailer, so that nobody can
+/// use an aggregator for amplification.
 inline constexpr std::size_t kHandshakeBytes = 128;
 inline constexpr std::size_t kBuildBytes = 24;    // "629700c-dirty"
-inline constexpr std::size_t kJobNameBytes = 64;  // as long as a name may be
+inline constexpr std::size_t kJobNameBytes = 64;  // the maximum length of a name
 
 struct Hello {
   Header header;
@@ -191,19 +192,19 @@ struct Join {
   U64 nonce;
   U64 incarnation;  // echoed from CHALLENGE
   U64 serial;       // echoed from CHALLENGE
-  U64 generation;   // 0: none. To shard 0: the one held; to others: the one shard 0 gave
+  U64 generation;   // 0: none. To shard 0: the worker's own; to others: the one from shard 0
   U16 rank;
   U16 world_size;
-  U16 streams;  // 0: the aggregator's
+  U16 streams;  // 0: as many as the aggregator's default
   U16 block_elements;
-  U16 payload_bytes;  // largest UDP payload this worker can take
+  U16 payload_bytes;  // largest UDP payload that this worker accepts
   U16 shard;
   U16 shards;
-  std::uint8_t history = 0;                  // 0: the aggregator's
+  std::uint8_t history = 0;                  // 0: the aggregator's default
   std::uint8_t flags = 0;                    // kJoin...
   std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
-  U64 epoch;                                 // that this worker was welcomed to last; 0: none
-  U64 host;  // of this worker: those of one host have the same; 0: it has none in common
+  U64 epoch;                                 // of this worker's last welcome; 0: none
+  U64 host;  // id of this worker's host, the same for all ranks on it; 0: unknown
   std::array<std::uint8_t, kBuildBytes> build{};   // of the worker's library, for people
   std::array<std::uint8_t, kJobNameBytes> name{};  // of the job, for people
 };
@@ -215,10 +216,10 @@ inline constexpr std::uint8_t kJoinEncrypt = 4;       // values and their places
 
 struct KeepAlive {
   MemberHeader member;
-  U64 number;                              // rises with every one sent
-  U64 heard;                               // newest BEACON of this epoch; 0: none
-  U32 heard_of_last;                       // bit i: BEACON heard - i, too
-  std::array<std::uint8_t, 28> padding{};  // as long as the longest answer to it
+  U64 number;                              // increases with every one sent
+  U64 heard;                               // newest BEACON of this epoch that was received; 0: none
+  U32 heard_of_last;                       // bit i: BEACON heard - i was received, too
+  std::array<std::uint8_t, 28> padding{};  // as long as the longest answer
 };
 static_assert(sizeof(KeepAlive) == 80);
 
@@ -226,7 +227,7 @@ struct Leave {
   MemberHeader member;
   std::uint8_t abort = 0;  // 1: ops are pending, end the job for all
   std::array<std::uint8_t, 7> reserved{};
-  U64 op;  // from here on, why: as in Abort; without `abort`, only after an exception
+  U64 op;  // from here on the reason, as in Abort; without `abort` only after an exception
   U64 value_a;
   U64 value_b;
   U16 reason;  // 0: the rank's own decision
@@ -242,10 +243,11 @@ struct Challenge {
   U64 nonce;  // the worker's, echoed
   U64 incarnation;
   U64 serial;
-  std::array<std::uint8_t, 16> challenge{};  // shows that the JOIN comes from where this went
-  U16 lanes;                                 // of the daemon, each at a UDP port of its own
+  // Shows that the JOIN comes from the address to which this went.
+  std::array<std::uint8_t, 16> challenge{};
+  U16 lanes;  // of the daemon, each with its own UDP port
   std::array<std::uint8_t, 6> reserved{};
-  std::array<U16, limits::kMaxLanes> source_ports{};  // to send to each lane from; 0: any
+  std::array<U16, limits::kMaxLanes> source_ports{};  // from which to send to each lane; 0: any
 };
 static_assert(sizeof(Challenge) == 80 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
 
@@ -271,16 +273,16 @@ struct Welcome {
   U16 payload_bytes;  // the smallest offered
   std::uint8_t history = 0;
   std::uint8_t flags = 0;  // kWelcome...
-  U16 lanes;               // of each daemon: there are so many shards for each address
+  U16 lanes;               // of each daemon: each address has so many shards
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
-  U32 group;               // multicast address to which results may go; 0: none
+  U32 group;               // multicast address to which results may be sent; 0: none
   std::array<std::uint8_t, kBuildBytes> build{};  // of the aggregator, for people
 };
 static_assert(sizeof(Welcome) == 104 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
-inline constexpr std::uint8_t kWelcomeEncrypt = 4;  // and values and their places are encrypted
-inline constexpr std::uint8_t kWelcomeHosts = 8;    // some ranks are on the same host
+inline constexpr std::uint8_t kWelcomeEncrypt = 4;       // values and their places are encrypted
+inline constexpr std::uint8_t kWelcomeHosts = 8;         // some ranks are on the same host
 
 struct Refused {
   Header header;
@@ -289,36 +291,37 @@ struct Refused {
   U64 number;       // of that KEEPALIVE
   U16 shard;        // the aggregator's
   U16 udp_port;     // at which this lane listens
-  U32 ipv4;         // and the address, of the port by which the KEEPALIVE came
+  U32 ipv4;         // of the port through which the KEEPALIVE came
 };
 static_assert(sizeof(Refused) == 48 && sizeof(Refused) + kTrailerBytes <= sizeof(KeepAlive));
 
-/// Why a job ended; `field`, ranks and values are those the reason speaks of.
+/// Why a job ended. The reason determines the meaning of `field`, ranks and values.
 enum class AbortReason : std::uint16_t {
   kRankSilent = 1,         // rank_a; value_a: milliseconds
-  kRankDisconnected = 2,   // rank_a: its local port went away; value_a: ms since it was heard
+  kRankDisconnected = 2,   // rank_a: its local port was removed; value_a: ms since its last packet
   kRankRestarted = 3,      // rank_a joined again
   kRankLeft = 4,           // rank_a left while others still work; value_a: Departure
   kRankAborted = 5,        // rank_a ended the job; value_a: Departure
   kOpMismatch = 6,         // field, rank_a, value_a, rank_b, value_b, op
   kJoinMismatch = 7,       // field, rank_a, value_a, rank_b, value_b
-  kAbsent = 8,             // rank_a: the first that never came; value_a: how many
+  kAbsent = 8,             // rank_a: the first that did not come; value_a: how many
   kCannotResume = 9,       // the aggregator restarted and the job had made progress
-  kGenerationOver = 10,    // what the worker speaks of has ended
-  kDuplicateRank = 11,     // rank_a is held by another living process
+  kGenerationOver = 10,    // the generation of the worker has ended
+  kDuplicateRank = 11,     // another living process is rank_a
   kRefusedSetting = 12,    // field, value_a: asked, value_b: limit
   kShuttingDown = 13,      // the aggregator ends
   kTooManyJobs = 14,       // value_b: limit
   kNotAuthenticated = 15,  // rank_a's join does not prove the job's secret
-  kAggregatorLost = 16,    // value_a: the shard; rank_a: who noticed
+  kAggregatorLost = 16,    // value_a: the shard; rank_a: the rank that noticed
   kNoMemory = 17,          // rank_a has too few packet buffers for the job
-  kOpTimedOut = 18,        // op, at rank_a; value_a: ms; rank_b: the first of value_b waited for
-  kMessageTimedOut = 19,   // op: its number among those from rank_a to rank_b; value_a: ms
-  kKicked = 20,            // an operator of the aggregator ended the job
+  // Op, at rank_a; value_a: ms; rank_b: the first of value_b ranks that it waited for.
+  kOpTimedOut = 18,
+  kMessageTimedOut = 19,  // op: its number among messages from rank_a to rank_b; value_a: ms
+  kKicked = 20,           // an operator of the aggregator ended the job
 };
 inline constexpr std::uint16_t kLastAbortReason = 20;
 
-/// What two ranks may disagree about, or an aggregator may refuse.
+/// What ranks may disagree about, or what an aggregator may refuse.
 enum class Field : std::uint16_t {
   kNone = 0,
   kWorldSize = 1,
@@ -375,25 +378,27 @@ struct KeepAliveAck {
 };
 static_assert(sizeof(KeepAliveAck) == 40 && sizeof(KeepAliveAck) <= sizeof(KeepAlive));
 
-/// To the group alone: whoever tells its number in a KEEPALIVE hears the group.
+/// Sent only to the group. A rank that reports its number in a KEEPALIVE receives the group's
+/// packets.
 struct Beacon {
   Header header;
   U64 epoch;
-  U64 number;  // rises with every one sent in the epoch, from 1
+  U64 number;  // increases with every one sent in the epoch, from 1
   U64 delivery_token;
 };
 static_assert(sizeof(Beacon) == 40);
-inline constexpr std::uint64_t kBeaconsMissed = 3;  // who lacks more of the last ones is deaf
+// A rank that lacks more of the last ones gets no results by the group.
+inline constexpr std::uint64_t kBeaconsMissed = 3;
 inline constexpr std::uint64_t kBeaconsTold = 8 * sizeof(KeepAlive::heard_of_last);
 
-/// Answers a HELLO of a version that the aggregator does not speak, without proof. No version
-/// changes what lies here: whoever hears it reads it, whatever `Header.version` says. Nor does one
-/// change of HELLO what lies before the rank.
+/// Answers, without a proof, a HELLO of a version that the aggregator does not know. These fields
+/// are the same in every version, so every worker can read them, whatever `Header.version` is. No
+/// version changes the fields of a HELLO before the rank.
 struct Versions {
   Header header;  // of the highest version
   U64 nonce;      // of the HELLO
   std::uint8_t lowest = 0;
-  std::uint8_t highest = 0;  // it speaks both, and all between
+  std::uint8_t highest = 0;  // all versions between these are supported, too
   std::array<std::uint8_t, 6> reserved{};
 };
 static_assert(sizeof(Versions) == 32 && sizeof(Versions) <= sizeof(Hello));
@@ -402,16 +407,17 @@ static_assert(offsetof(Versions, nonce) == offsetof(Hello, nonce));
 // ------------------------------------------------------------------------------ streams, up
 struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order
   MemberHeader member;
-  U64 round;  // also: every result below it is applied
+  U64 round;  // also: every result below it was applied
   U64 op;
   Shape shape;
   std::uint8_t flags = 0;  // kDataOpening, kDataAsk
   std::uint8_t reserved = 0;
-  U16 window;  // of the shard's streams its sender lets so many run; 0: it does not tell
+  U16 window;  // how many of the shard's streams the sender permits; 0: it does not say
 };
 static_assert(sizeof(Data) == 64);
 inline constexpr std::uint8_t kDataOpening = 1;  // of a round to which all ranks contribute
-inline constexpr std::uint8_t kDataAsk = 2;  // resent on time-out: answer with STATUS or results
+// Resent after a time-out: answer with STATUS or results.
+inline constexpr std::uint8_t kDataAsk = 2;
 
 struct KeyValueData {  // then Descriptor if opening; the run
   Data data;
@@ -424,20 +430,20 @@ static_assert(sizeof(KeyValueData) == 88);
 
 struct Ack {
   MemberHeader member;
-  U64 position;  // the round awaited
+  U64 position;  // the round whose result is awaited
 };
 static_assert(sizeof(Ack) == 40);
 
 struct Probe {
   MemberHeader member;
   U64 position;
-  U64 have;  // bit i: result position + 1 + i is here already
+  U64 have;  // bit i: result position + 1 + i has arrived
 };
 static_assert(sizeof(Probe) == 48 && 8 * sizeof(Probe::have) >= kMaxHistory);
 
 struct Sync {
   MemberHeader member;
-  U64 applied;  // every result below this round, in whatever epoch
+  U64 applied;  // every result below this round, in any epoch
 };
 static_assert(sizeof(Sync) == 40);
 
@@ -447,20 +453,21 @@ struct Result {  // then Column[columns]; the blocks present, in column order
   U64 round;
   U64 op;
   Shape shape;
-  U16 completing_rank;  // whose packet was the last: the round trip it may measure
-  U16 lag;              // this round less the lowest position: results before are needed no more
+  U16 completing_rank;  // whose packet was the last: it may measure the round trip
+  // This round less the lowest position: earlier results are not needed any more.
+  U16 lag;
 };
 static_assert(sizeof(Result) == 72);
 
-/// Sums that a keyed round holds back: of at least a half, a quarter and an eighth of the
-/// threshold, and of less.
+/// The classes of sums that a keyed round does not deliver: at least a half, a quarter and an
+/// eighth of the threshold, and less.
 inline constexpr std::size_t kRejectedClasses = 4;
 
 struct KeyValueResult {  // then the run
   Result result;
   U64 horizon;  // the round's first chunk
-  U64 next;     // and the next round's, or kNoChunk: the op is done on this stream
-  std::array<U32, kRejectedClasses> rejected{};  // keys, by magnitude
+  U64 next;     // the next round's first chunk, or kNoChunk: the op is done on this stream
+  std::array<U32, kRejectedClasses> rejected{};  // keys by magnitude
   U32 run_bytes;
   U32 reserved;
 };
@@ -475,14 +482,14 @@ struct Status {
 };
 static_assert(sizeof(Status) == 88 && 8 * sizeof(Status::waiting) == limits::kMaxRanks);
 
-struct Poll {  // delivery.stream: the first of those that the bits stand for
+struct Poll {  // delivery.stream: the stream of bit 0
   DeliveryHeader delivery;
   std::array<std::uint8_t, 32> streams{};  // bit i: the i-th of the shard's streams from there
 };
 static_assert(sizeof(Poll) == 72);
 inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 
-/// What a packet that carries blocks has beside columns and blocks, at most.
+/// The most bytes of a packet with blocks, without columns and blocks.
 inline constexpr std::size_t kBlockPacketOverhead =
     sizeof(Data) + sizeof(Descriptor) + sizeof(SessionTrailer);
 static_assert(kBlockPacketOverhead >= sizeof(Result) + sizeof(SessionTrailer));

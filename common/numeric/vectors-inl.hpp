@@ -1,11 +1,11 @@
-// Vectors of lanes in memory, and whole arrays of them.
+// Loads and stores of SIMD vectors, and loops over arrays of them.
 //
 // Compiled once per target: the guard is toggled by Highway's foreach_target.h.
-#if defined(SLUICE_NUMERIC_LANES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef SLUICE_NUMERIC_LANES_INL_HPP
-#undef SLUICE_NUMERIC_LANES_INL_HPP
+#if defined(SLUICE_NUMERIC_VECTORS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_NUMERIC_VECTORS_INL_HPP
+#undef SLUICE_NUMERIC_VECTORS_INL_HPP
 #else
-#define SLUICE_NUMERIC_LANES_INL_HPP
+#define SLUICE_NUMERIC_VECTORS_INL_HPP
 #endif
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace sluice::numeric::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Packet bytes have no alignment, so they are read and written as bytes.
+/// Data in packets has no alignment, so it is read and written as bytes.
 template <class D>
 HWY_INLINE hn::Vec<D> read(D d, const std::byte* in) {
   const hn::Repartition<std::uint8_t, D> bytes;
@@ -31,8 +31,8 @@ HWY_INLINE void write(D /*d*/, hn::Vec<D> v, std::byte* out) {
   hn::StoreU(hn::BitCast(bytes, v), bytes, reinterpret_cast<std::uint8_t*>(out));
 }
 
-/// Calls Step::run(d, index, arguments...) for whole vectors of accumulators, and for what is left
-/// with vectors of one lane, which read and write just that element.
+/// Calls Step::run(d, index, arguments...) for whole vectors of accumulators, and for the rest with
+/// vectors of one element, which read and write only that element.
 template <class A, class Step, class... Arguments>
 HWY_INLINE void for_each_vector(std::size_t count, Arguments... arguments) {
   const hn::ScalableTag<A> whole;
@@ -45,4 +45,4 @@ HWY_INLINE void for_each_vector(std::size_t count, Arguments... arguments) {
 }  // namespace sluice::numeric::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // SLUICE_NUMERIC_LANES_INL_HPP
+#endif  // SLUICE_NUMERIC_VECTORS_INL_HPP
