@@ -26,16 +26,16 @@ using memory::UnixSocket;
 constexpr std::size_t kMaxClients = 16;
 constexpr std::size_t kMostTakenAtOnce = 64;
 constexpr std::size_t kMaxRequestBytes = 256;
-constexpr std::size_t kMessageBytes = 32 * 1024;  // of an answer
-constexpr std::size_t kShownBytes = 64;           // of a request that is no command
+constexpr std::size_t kMessageBytes = 32 * 1024;  // for an answer
+constexpr std::size_t kShownBytes = 64;           // for a request that is not a command
 constexpr auto kClientTimeLimit = std::chrono::seconds(5);
 
 constexpr std::string_view kCommands =
     "status, kick JOB, limit max-jobs JOBS, limit JOB STREAMS, drain, resume, "
     "capture FRAMES SECONDS BYTES or capture stop";
 
-/// A command's first word, and what the log calls such commands. Each has a limit of its own: many
-/// of one do not hide who gave another.
+/// A command's first word, and how the log names such commands. Each has a rate limit of its own,
+/// so that many of one do not hide others.
 struct Kind {
   std::string_view command;
   std::string_view cause;
@@ -62,7 +62,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return words;
 }
 
-/// The beginning of a request, as an answer may quote it.
+/// The beginning of a request, in the form in which an answer quotes it.
 std::string quoted(std::string_view text) {
   std::string shown(text.substr(0, kShownBytes));
   std::ranges::replace_if(
@@ -115,7 +115,7 @@ void Control::poll(Time now) {
   take_connections(now);
 }
 
-/// Who has asked already is answered before another one is taken.
+/// A client that has sent its request is answered before a new client is accepted.
 void Control::take_connections(Time now) {
   for (std::size_t taken = 0; taken < kMostTakenAtOnce; ++taken) {
     auto peer = socket_.accept();
@@ -129,7 +129,7 @@ void Control::take_connections(Time now) {
   }
 }
 
-/// The oldest of the user who has most: nobody keeps out another user.
+/// Closes the oldest connection of the user that has most: so no user keeps out another one.
 void Control::evict_one() {
   std::map<uid_t, std::size_t> places;
   for (const Client& client : clients_) ++places[client.user];
@@ -137,7 +137,7 @@ void Control::evict_one() {
   clients_.erase(std::ranges::find(clients_, most->first, &Client::user));
 }
 
-/// False: the connection is over.
+/// Returns false if the connection has ended.
 bool Control::serve(Client& client) {
   if (!client.answered) {
     std::array<char, kMaxRequestBytes> request;

@@ -1,9 +1,10 @@
 // Commands of an operator, over a Unix socket of messages (SOCK_SEQPACKET). A connection carries
-// one request, words separated by blanks, and its answer: an object of JSON, in as many messages as
-// it takes; then it is closed. docs/operators.md has the commands.
+// one request, words separated by blanks, and its answer: an object of JSON, in one or more
+// messages. Then it is closed. docs/operators.md has the commands.
 //
-// Belongs to the control thread, which never waits for a client: one that sends nothing, or does
-// not read, loses its connection after some seconds, or to another client that needs its place.
+// It belongs to the control thread, which never waits for a client: a client that sends nothing, or
+// does not read, loses its connection after some seconds, or to another client that needs the
+// place.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@
 
 namespace sluice::aggregator {
 
-/// What an operator can ask for. Each says what it has done, in a sentence; it throws Error
-/// kInvalidArgument where that makes no sense.
+/// What an operator can request. Each action returns a sentence that says what was done. It throws
+/// Error kInvalidArgument if the request makes no sense.
 struct ControlActions {
-  std::function<std::string()> status;  ///< JSON; does nothing
+  std::function<std::string()> status;  ///< returns JSON; changes nothing
   std::function<std::string(std::uint32_t job)> kick;
   std::function<std::string(std::uint64_t jobs)> limit_jobs;
   /// 0 streams: no limit.
@@ -40,15 +41,15 @@ struct ControlActions {
 
 class Control {
  public:
-  /// Serves at `path` who may write to that socket: this user and root, or its group too. Throws as
-  /// memory::UnixSocket::listen.
+  /// Serves at `path` all who may write to that socket: this user and root, or the group, too.
+  /// Throws as memory::UnixSocket::listen does.
   Control(const std::string& path, bool for_group, ControlActions actions,
           std::shared_ptr<LimitedLog> log);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  /// Takes connections and requests, and sends what is left of answers.
+  /// Accepts connections, serves requests, and sends the rest of answers.
   void poll(Time now);
   /// Readable while a connection or a request waits.
   int descriptor() const { return arrivals_.get(); }
@@ -58,7 +59,7 @@ class Control {
     memory::UnixSocket socket;
     uid_t user = 0;
     Time since{};
-    std::string answer = {};  ///< what is left of it
+    std::string answer = {};  ///< the rest that is not sent yet
     bool answered = false;
   };
 
@@ -72,7 +73,8 @@ class Control {
   const ControlActions actions_;
   const std::shared_ptr<LimitedLog> log_;
   memory::UnixSocket socket_;
-  const memory::Descriptor arrivals_;  // epoll, of that and of those who have not asked yet
+  // Epoll of the socket, and of clients that have not sent a request yet.
+  const memory::Descriptor arrivals_;
   std::list<Client> clients_;
 };
 

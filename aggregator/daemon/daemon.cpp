@@ -36,12 +36,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
-constexpr int kServedInPeriod = 32;     // times; who commands for ever must not take a core
+constexpr int kServedInPeriod = 32;     // how many times: many commands must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
-constexpr auto kRetirement = 500ms;     // after which ranks that were told nothing notice the end
+// How long until ranks that received no word of the end notice it themselves.
+constexpr auto kRetirement = 500ms;
 constexpr auto kLongestCapture = 3600s;
-constexpr auto kSamplePeriod = 1s;  // of what metrics and the status page tell
+constexpr auto kSamplePeriod = 1s;  // of metrics and the status page
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -62,7 +63,8 @@ std::int64_t milliseconds(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
 
-/// Of network addresses, and of vhost addresses, which name no port. Those of two lanes differ.
+/// The UDP ports of network addresses and of vhost addresses, whose port is not configured. Two
+/// lanes have different ones.
 std::vector<std::uint16_t> udp_ports_of(std::uint16_t lane,
                                         const config::AggregatorConfig& config) {
   std::vector<std::uint16_t> ports{static_cast<std::uint16_t>(config.udp_port + lane)};
@@ -71,7 +73,8 @@ std::vector<std::uint16_t> udp_ports_of(std::uint16_t lane,
   return ports;
 }
 
-/// Of DPDK's lines: what it complains of has its own, lest much that is harmless hides it.
+/// The rate limit for DPDK's lines: its complaints have their own, so that many harmless lines do
+/// not hide them.
 std::string_view cause_of(LogLevel level) {
   if (level == LogLevel::kError) return "DPDK's errors";
   return level == LogLevel::kWarn ? "DPDK's warnings" : "DPDK";
@@ -101,7 +104,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       report_(logger_, net::now()) {
   check_start(config_);
   memory::close_on_own_threads();
-  const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
+  const sigset_t signals = awaited_signals();  // only run() takes them, on this thread
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
@@ -148,8 +151,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   if (!config_.control_socket.empty()) open_control();
 }
 
-/// The arguments for DPDK. Without a list of devices it would take every one that it can: those of
-/// other daemons and of workers, too.
+/// The arguments for DPDK. Without a list of devices it would take every device that it can,
+/// including those of other daemons and of workers.
 std::vector<std::string> Daemon::eal_arguments() const {
   std::vector<std::string> arguments;
   for (const std::string& port : config_.ports)
@@ -158,7 +161,7 @@ std::vector<std::string> Daemon::eal_arguments() const {
   return arguments;
 }
 
-/// Each lane its own.
+/// Each lane has its own.
 void Daemon::make_pools(std::uint32_t memory_mib) {
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
   const std::size_t budget = std::size_t{memory_mib - config::dpdk_memory_mib(config_)} << 20;
@@ -284,7 +287,7 @@ void Daemon::steer(net::Port& port) {
     steered_ports_.emplace_back(new SteeredPort{port, steered.by_source_ports});
 }
 
-/// For any lane's thread.
+/// For the thread of any lane.
 SourcePorts Daemon::source_ports(const Endpoint& from, Rank rank) const {
   for (const auto& steered : steered_ports_)
     if (steered->port.id() == from.port_id && steered->holds.load(std::memory_order_relaxed))
@@ -292,7 +295,7 @@ SourcePorts Daemon::source_ports(const Endpoint& from, Rank rank) const {
   return {};
 }
 
-/// For any lane's thread: the network's ports stay as they are.
+/// For the thread of any lane: the ports of the network do not change.
 EngineConfig::Place Daemon::place_of(std::uint16_t lane, std::uint16_t port_id) const {
   EngineConfig::Place place{net::kVhostAggregatorIpv4,
                             static_cast<std::uint16_t>(config_.udp_port + lane)};
@@ -301,7 +304,7 @@ EngineConfig::Place Daemon::place_of(std::uint16_t lane, std::uint16_t port_id) 
   return place;
 }
 
-/// Who joins from now on sends from where it likes.
+/// If the device spreads differently now, ranks that join from now on get no source ports.
 void Daemon::look_at_rss() {
   if (net::now() < next_rss_look_) return;
   next_rss_look_ = after(net::now(), kRssPeriod);
@@ -315,7 +318,7 @@ void Daemon::look_at_rss() {
   }
 }
 
-/// Nobody else serves it.
+/// Ensures that no other process serves it.
 void Daemon::claim_vhost_directory() {
   net::make_own_directory(net::kVhostDirectory, config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
@@ -358,7 +361,7 @@ void Daemon::open_vhost_directory() {
 
 void Daemon::open_control() {
   const bool for_group = config_.control_access == config::ControlAccess::kGroup;
-  // Whoever has changed something sees it.
+  // The operator sees it at once in the log.
   const auto shown = [this](std::string done) {
     monitor_->publish(figures());
     return done;
@@ -383,7 +386,7 @@ void Daemon::open_control() {
 }
 
 void Daemon::run() {
-  peer_log_->limit(config_.log_rate_limit);  // no peer has been served before
+  peer_log_->limit(config_.log_rate_limit);  // no peer was served before
   if (is_watched()) monitor_->publish(figures());
   logger_->info("lanes: {}, {}", config_.lanes, config_.why_lanes);
   logger_->info("ready");
@@ -422,7 +425,7 @@ void Daemon::look_at_links() {
   }
 }
 
-/// One control period: signals, local workers, the log.
+/// The work of one control period: signals, local workers, the log.
 void Daemon::look_after() {
   switch (serve_until_signal()) {
     case Signal::kEnd:
@@ -443,7 +446,7 @@ void Daemon::look_after() {
   log_events();
 }
 
-/// For a period.
+/// Serves for one period.
 Daemon::Signal Daemon::serve_until_signal() {
   const Time end = after(net::now(), kControlPeriod);
   int served = 0;
@@ -460,14 +463,14 @@ Daemon::Signal Daemon::serve_until_signal() {
   }
 }
 
-/// A lane that stands still, and this thread if it does, let the service manager's watchdog bite.
+/// The watchdog is not fed if a lane makes no turn, or if this thread does not run.
 void Daemon::feed_watchdog() {
   std::array<std::uint64_t, limits::kMaxLanes> turns{};
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) turns[lane] = lanes_[lane]->turns();
   service_manager_.feed(std::span(turns).first(lanes_.size()), net::now());
 }
 
-/// Takes what may change while jobs live. Bad settings change nothing.
+/// Takes the settings that may change while jobs live. Bad settings change nothing.
 void Daemon::reload() {
   service_manager_.reloading();
   try {
@@ -575,7 +578,7 @@ std::string Daemon::stop_capture() {
   return "the capture ends";
 }
 
-/// Lanes let go of one that has ended, before it is closed.
+/// When a capture has ended, lanes release it before it is closed.
 void Daemon::look_at_capture() {
   if (!capture_) return;
   captured_ = capture_->counters();
@@ -594,7 +597,8 @@ void Daemon::look_at_capture() {
                  captured_->written, captured_->missed);
 }
 
-/// Jobs may leave for a while. The ranks of those that have not are told to go on elsewhere.
+/// Waits for jobs to leave for a while. Then the ranks of the others are sent to the next
+/// aggregator.
 void Daemon::end() {
   ending_ = true;
   for (const auto& lane : lanes_) lane->close(true);
@@ -619,21 +623,22 @@ void Daemon::end() {
   peer_log_->flush();
 }
 
-/// Or until a further signal to end.
+/// Waits until `done`, or until a further signal to end.
 template <class Done>
 void Daemon::look_after_until(Time deadline, Done&& done) {
   serving_ = true;
   while (serving_ && net::now() < deadline && !done()) look_after();
 }
 
-/// A job lives at all lanes, or is about to.
+/// The number of jobs; a job lives at all lanes, or is about to.
 std::size_t Daemon::live_jobs() {
   std::size_t most = 0;
   for (const auto& lane : lanes_) most = std::max(most, lane->live_jobs());
   return most;
 }
 
-/// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
+/// Logs events of jobs for operators. It is done on this thread, so that a log that blocks stops no
+/// lane.
 void Daemon::log_events() {
   bool any = false;
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) any |= log_events_of(lane);
@@ -645,7 +650,7 @@ std::string Daemon::status() {
   return fmt::format("{}{} jobs", draining_ ? "draining, " : "", live_jobs());
 }
 
-/// Whether there were any.
+/// Returns whether there were any.
 bool Daemon::log_events_of(std::uint16_t lane) {
   const Lane::Events events = lanes_[lane]->take_events();
   for (const JobEvent& event : events.of_jobs.list) log_job_event(*peer_log_, event, lane);

@@ -1,5 +1,5 @@
-// The daemon: brings up DPDK, ports and the lanes from a config, looks after local workers, reads
-// its settings again on SIGHUP, and ends in an orderly way on SIGTERM or SIGINT.
+// The daemon: starts DPDK, ports and lanes from a config, serves local workers, reads its settings
+// again on SIGHUP, and ends in an orderly way on SIGTERM or SIGINT.
 #pragma once
 
 #include <atomic>
@@ -32,21 +32,20 @@ namespace sluice::aggregator {
 
 class Daemon {
  public:
-  /// Reads the settings again, beside those that are in force; throws sluice::Error if they are
-  /// bad.
+  /// Reads the settings again and compares them with those in force. Throws sluice::Error if they
+  /// are bad.
   using Reload = std::function<config::ReloadOutcome(const config::AggregatorConfig&,
                                                      const config::SecretStore&)>;
 
-  /// Throws sluice::Error where a device, a privilege or memory is missing.
+  /// Throws sluice::Error if a device, a privilege or memory is missing.
   Daemon(const config::AggregatorConfig& config, const config::SecretStore& secrets, Reload reload,
          std::shared_ptr<spdlog::logger> logger);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  /// Serves until SIGTERM or SIGINT, then waits for jobs to leave, `drain_timeout` at most, and
-  /// tells the ranks of those that have not to go on at the next aggregator. A further signal ends
-  /// the wait.
+  /// Serves until SIGTERM or SIGINT. Then it waits for jobs to leave, at most `drain_timeout`, and
+  /// sends the ranks of the others to the next aggregator. A further signal ends the wait.
   void run();
 
  private:
@@ -57,7 +56,7 @@ class Daemon {
     std::unique_ptr<net::BufferPool> headers;
   };
 
-  /// A port whose device is steered by source ports. Lanes read it.
+  /// A port whose device is steered by source ports. Lanes read this.
   struct SteeredPort {
     net::Port& port;
     const std::shared_ptr<const net::SourcePortChooser> chooser;
@@ -107,33 +106,34 @@ class Daemon {
   config::SecretStore secrets_;
   const Reload reload_;
   const std::shared_ptr<spdlog::logger> logger_;
-  const std::shared_ptr<LimitedLog> peer_log_;  // of all that a peer can cause
+  const std::shared_ptr<LimitedLog> peer_log_;  // for everything that a peer can cause
   ServiceManager service_manager_;
   Report report_;
   Time next_report_ = kNever;
   Time next_sample_{};
   memory::Descriptor signals_;
   bool serving_ = true;    // until a signal to end
-  bool draining_ = false;  // no new jobs; ends when the last one has left
+  bool draining_ = false;  // accepts no new jobs; ends when the last one has left
   bool ending_ = false;
-  std::unique_ptr<Control> control_;   // its socket goes last: who awaits that may start the next
+  // Destroyed last: a script that waits for its end may start the next daemon.
+  std::unique_ptr<Control> control_;
   std::vector<config::Claim> claims_;  // on what no other process may serve
   memory::Descriptor served_;          // while it is open, workers may come
-  // In the order in which they depend on each other: lanes end before the ports they poll, ports
-  // before the pools they fill.
+  // Each depends on those before it: lanes end before the ports that they poll, and ports before
+  // the pools that they fill.
   std::unique_ptr<net::Eal> eal_;
   std::vector<LanePools> pools_;
   std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
   std::vector<std::unique_ptr<net::Port>> ports_;
   std::vector<std::unique_ptr<SteeredPort>> steered_ports_;
   Time next_rss_look_{};
-  std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
+  std::vector<std::optional<bool>> links_up_;  // of each port; empty: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<Monitor> monitor_;
-  std::shared_ptr<net::Capture> capture_;           // under way
-  bool lanes_leave_capture_ = false;                // they were told to let go of it
-  std::optional<net::Capture::Counters> captured_;  // by the latest
+  std::shared_ptr<net::Capture> capture_;           // the current one
+  bool lanes_leave_capture_ = false;                // lanes were asked to release it
+  std::optional<net::Capture::Counters> captured_;  // of the last capture
 };
 
 }  // namespace sluice::aggregator

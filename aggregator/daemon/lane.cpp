@@ -17,10 +17,10 @@ namespace sluice::aggregator {
 
 namespace {
 
-// How long a port may take for what is queued at the end: by then ranks are told that it is.
-constexpr std::chrono::milliseconds kLastWords{200};
+// How long a port may take to send what is queued at the end: packets that inform ranks of it.
+constexpr std::chrono::milliseconds kFinalSendTime{200};
 
-// How long who asks a lane waits for it.
+// How long a thread that asks a lane waits for the answer.
 constexpr std::chrono::milliseconds kAnswerTimeLimit{500};
 
 }  // namespace
@@ -30,7 +30,8 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
     : options_(options),
       logger_(std::move(logger)),
       long_turn_(config.keep_alive_interval()),
-      io_(payloads, headers, limits::kMaxBacklog, kMaxRanks),  // one packet, all results
+      // One packet may be answered with a result to all.
+      io_(payloads, headers, limits::kMaxBacklog, kMaxRanks),
       engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
   io_.inject_faults(options_.faults);
   for (const std::uint16_t port : options_.udp_ports) io_.listen(port);
@@ -42,7 +43,7 @@ void Lane::run() {
   const net::ThreadRegistration registration;
   pthread_setname_np(pthread_self(), thread_name(options_.number).c_str());
   pin();
-  prctl(PR_SET_TIMERSLACK, 1UL);  // sleeps are short ones: not 50 us longer
+  prctl(PR_SET_TIMERSLACK, 1UL);  // sleeps are short: do not make them 50 us longer
   Idle idle(options_.idle);
   Time last = net::now();
   std::size_t received = 0;
@@ -59,7 +60,7 @@ void Lane::run() {
       waited_.transmit_backlog += now - last;
     last = now;
     if (commanded_.load(std::memory_order_acquire)) {
-      obey(now);
+      run_commands(now);
       command_time_ += net::now() - now;
     }
     received = io_.receive([&](const Endpoint& from, Buffer payload) {
@@ -69,14 +70,14 @@ void Lane::run() {
     io_.flush();
     idle.work_done(received);
   }
-  io_.drain(kLastWords);
+  io_.drain(kFinalSendTime);
 }
 
 void Lane::end() {
   if (!thread_.joinable()) return;
   stop_ = true;
   thread_.join();
-  obey(net::now());  // what was posted last
+  run_commands(net::now());  // commands that were posted last
 }
 
 void Lane::close(bool closed) {
@@ -125,8 +126,8 @@ void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
   });
 }
 
-/// Puts the answer into `known`, between two turns or at the end. A lane that stands still must not
-/// stop who asks: what was known before stays.
+/// Sets `known` to the answer, between two turns or at the end. If the lane makes no turn in time,
+/// `known` stays, so that the caller is not blocked.
 template <class T, class F>
 void Lane::ask(T& known, F question) {
   if (!thread_.joinable()) {
@@ -172,7 +173,7 @@ void Lane::post(Command command) {
   commanded_.store(true, std::memory_order_release);
 }
 
-void Lane::obey(Time now) {
+void Lane::run_commands(Time now) {
   std::vector<Command> commands;
   {
     const std::lock_guard lock(mutex_);
@@ -187,7 +188,7 @@ void Lane::keep(const JobEvent& event) {
   events_.of_jobs.keep(event);
 }
 
-/// This process was stopped, or others had the core: no rank was silent.
+/// This process was stopped, or others had the core. That is no silence of ranks.
 void Lane::pause_ended(Duration pause) {
   engine_.excuse_pause(pause);
   waited_.pause += pause;

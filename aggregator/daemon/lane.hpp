@@ -1,6 +1,5 @@
-// A lane: one thread that polls its queue of every port and runs one engine. It shares nothing with
-// other lanes but the rings by which frames are handed over; whoever else wants something of it
-// posts a command, which runs between two turns.
+// A lane: one thread that polls its queue of every port and runs one engine. Lanes share only the
+// rings by which frames are handed over. Other threads post commands, which run between two turns.
 #pragma once
 
 #include <atomic>
@@ -25,25 +24,25 @@
 namespace sluice::aggregator {
 
 struct LaneOptions {
-  std::uint16_t number = 0;              ///< among the daemon's
-  net::HandOver* hand_over = nullptr;    ///< to the daemon's others; null: there are none
+  std::uint16_t number = 0;              ///< among the daemon's lanes
+  net::HandOver* hand_over = nullptr;    ///< to the other lanes; null if there are none
   std::vector<std::uint16_t> udp_ports;  ///< where it listens
   IdleStrategy idle = IdleStrategy::kBackOff;
-  int cpu = -1;  ///< core to run on; -1: any
+  int cpu = -1;  ///< core to run on; -1: any core
   net::FaultPlan faults{};
 };
 
 class Lane {
  public:
-  /// What the thread is called: at most 15 characters.
+  /// The name of the thread: at most 15 characters.
   static std::string thread_name(std::uint16_t number) {
     return "sluice-lane-" + std::to_string(number);
   }
 
-  /// What happened to jobs, and to the lane itself.
+  /// Events of jobs, and of the lane itself.
   struct Events {
     JobEvents of_jobs;
-    Duration longest_pause{};  ///< of those in which no turn began though it was time
+    Duration longest_pause{};  ///< the longest time without a turn
   };
 
   /// Starts the thread. The pools must outlive the lane.
@@ -57,7 +56,7 @@ class Lane {
   /// Begins to poll a port.
   void attach(const net::PortView& port);
 
-  /// Stops polling a port whose peers are dead, then calls `released` from the lane's thread.
+  /// Stops polling a port whose peers are dead, then calls `released` on the lane's thread.
   void detach(std::uint16_t port_id, std::function<void()> released);
 
   /// See Engine::adjust.
@@ -68,25 +67,25 @@ class Lane {
   void retire();
   bool retired();
 
-  /// Ends a job at this lane, telling its ranks. Nothing: the lane stands still, and will do it
-  /// later. For the control thread, as the next ones.
+  /// Ends a job at this lane and informs its ranks. Returns nothing if the lane makes no turn in
+  /// time, and will do it later. This and the next two are for the control thread.
   std::optional<bool> kick(std::uint32_t job);
-  /// See Engine::limit_streams. Nothing: likewise.
+  /// See Engine::limit_streams. Returns nothing in the same case as kick().
   std::optional<bool> limit_streams(std::uint32_t job, std::uint16_t streams);
 
-  /// See net::DatagramIo::capture. The lane may hold it for a turn longer.
+  /// See net::DatagramIo::capture. The lane may use it for one turn longer.
   void capture(std::shared_ptr<net::Capture> capture);
 
   /// Ends the thread. Ports may be closed afterwards.
   void end();
 
-  /// The counters between two turns, or at the end; the last known ones of a lane that stands
-  /// still. For one thread.
+  /// The counters between two turns, or at the end. If the lane makes no turn in time, the last
+  /// known ones. For one thread.
   LaneFigures snapshot();
   Events take_events();
-  std::size_t live_jobs();  ///< the same of this alone, which costs less
+  std::size_t live_jobs();  ///< only the number of jobs, which costs less
 
-  /// How many it has begun; does not wait for the lane.
+  /// How many turns have begun. Does not wait for the lane.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
  private:
@@ -96,7 +95,7 @@ class Lane {
   template <class T, class F>
   void ask(T& known, F question);
   void run();
-  void obey(Time now);
+  void run_commands(Time now);
   void keep(const JobEvent& event);
   void pause_ended(Duration pause);
   LaneFigures take_snapshot(Time now);
@@ -104,20 +103,20 @@ class Lane {
 
   const LaneOptions options_;
   const std::shared_ptr<spdlog::logger> logger_;
-  const Duration long_turn_;  // longer ones count as a pause of ours
+  const Duration long_turn_;  // longer turns count as a pause of ours
   net::DatagramIo io_;
   Engine engine_;
   std::mutex mutex_;
   std::vector<Command> commands_;  // guarded by mutex_
   Events events_;                  // guarded by mutex_
-  Duration busy_{};                // turns with work
+  Duration busy_{};                // the time of turns with work
   Duration command_time_{};
   LaneWaits waited_;
-  std::atomic<bool> commanded_{false};  // there are some
+  std::atomic<bool> commanded_{false};  // there are commands
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> turns_{0};
-  LaneFigures known_;                // by who asked last
-  std::size_t known_live_jobs_ = 0;  // the same
+  LaneFigures known_;                // written by the thread that asked last
+  std::size_t known_live_jobs_ = 0;  // written by the thread that asked last
   bool known_retired_ = false;
   std::thread thread_;
 };

@@ -22,13 +22,13 @@
 
 int main(int argc, char** argv) {
   using namespace sluice;
-  // The log's file may reach its limit (ulimit -f): a line is lost then, as on a full disk.
+  // If the file of the log reaches its limit (ulimit -f), a line is lost, as on a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  std::shared_ptr<spdlog::logger> log;  // once its form or place is not that of standard error
+  std::shared_ptr<spdlog::logger> log;  // set if its form or place is not that of standard error
   bool has_file = false;
   const auto refuse = [&](const std::exception& error) {
     if (log) log->error("{}", error.what());
-    if (!log || has_file)  // where whoever started it looks
+    if (!log || has_file)  // where the user who started it looks
       std::fprintf(stderr, "sluice-aggregator: %s\n", printable(error.what()).c_str());
   };
   try {

@@ -18,7 +18,8 @@
 namespace sluice::aggregator {
 namespace {
 
-// Of the interval. Half of it is what systemd asks for; a lane may then stand still for the rest.
+// How often per interval. systemd asks for two; in the rest of the interval a lane may make no
+// turn.
 constexpr int kFeedsPerInterval = 2;
 
 std::optional<std::int64_t> number(const std::optional<std::string>& text) {

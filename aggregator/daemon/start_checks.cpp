@@ -17,7 +17,7 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Whatever it throws tells of `what`.
+/// Adds `what` to whatever is thrown.
 template <class Check>
 void check_of(const std::string& what, const Check& check) {
   try {
@@ -27,7 +27,8 @@ void check_of(const std::string& what, const Check& check) {
   }
 }
 
-/// Made as by the start, and removed unless it was there: sockets in it are tried meanwhile.
+/// A directory made as at the start, in which sockets are tried. It is removed again if it did not
+/// exist.
 class TriedDirectory {
  public:
   explicit TriedDirectory(const std::string& path)

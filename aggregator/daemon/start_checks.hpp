@@ -1,13 +1,13 @@
-// What the start demands of the machine, as far as that can be tried without serving.
+// The requirements of a start that can be checked without serving.
 #pragma once
 
 #include "common/config/aggregator_config.hpp"
 
 namespace sluice::aggregator {
 
-/// The daemon's start begins with it, and --check-config is this and nothing more. Throws
-/// sluice::Error, and leaves nothing behind. What another daemon serves may be in use: a config is
-/// checked while the daemon still runs that it is for.
+/// The daemon's start begins with this check, and --check-config is only this check. Throws
+/// sluice::Error, and leaves nothing behind. What another daemon serves may be in use, as a config
+/// may be checked while the daemon that it is for still runs.
 void check_start(const config::AggregatorConfig& config);
 
 }  // namespace sluice::aggregator
