@@ -9,10 +9,10 @@
 namespace sluice::sim {
 namespace {
 
-/// As the daemon's.
+/// As in the daemon.
 constexpr Duration kRetirement = std::chrono::milliseconds(500);
 
-constexpr Duration kWaitsRead = std::chrono::milliseconds(20);  // from one time to the next
+constexpr Duration kWaitsRead = std::chrono::milliseconds(20);  // between two samples
 
 constexpr GroupRange kGroups{.first = 0xefff'0000, .count = 256};  // 239.255.0.0/24
 
@@ -72,7 +72,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
   return config;
 }
 
-/// Others in each life, as if the device had another key; the same for all lanes.
+/// Different in each life, as if the device had another key; the same for all lanes.
 SourcePorts AggregatorProcess::source_ports(const Endpoint& from, Rank rank) const {
   SourcePorts ports{};
   if (!from.off_machine) return ports;
@@ -251,7 +251,7 @@ void AggregatorProcess::read_waits() {
   waits_.sample(engine_->figures_of_jobs(waits_read_at_), waits_read_at_, totals_);
 }
 
-/// Memory is bounded, and what cannot be has not happened.
+/// Checks that memory is bounded, and that impossible events have not happened.
 void AggregatorProcess::check() {
   std::size_t bound = 0;
   for (const auto& [job, buffers] : bounds_) bound += buffers;
@@ -296,7 +296,7 @@ void AggregatorProcess::kill(Time back) {
 
 void AggregatorProcess::faults_end() {
   if (retired_by_ != kNever) {
-    crashes_to_come_.resize(1);  // which is under way
+    crashes_to_come_.resize(1);  // the current one
     return crash();
   }
   crashes_to_come_.clear();

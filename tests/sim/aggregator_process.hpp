@@ -1,5 +1,5 @@
-// One shard of the simulation, an aggregator or a lane of one: the engine, and its lives one after
-// the other. Lanes of one aggregator live and die together.
+// One shard of the simulation, an aggregator or a lane of one: the engine, in one or more
+// successive lives. The lanes of one aggregator live and die together.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,21 @@ class AggregatorProcess final : public Process {
   AggregatorProcess(World& world, unsigned shard, Role role);
   ~AggregatorProcess() override;
 
-  /// Hears of ranks that are declared failed for their silence.
+  /// Is called when a rank is declared failed for its silence.
   std::function<void(const AggregatorProcess&, std::uint32_t job, unsigned rank)> on_given_up;
-  /// Hears that it retires, and that it was killed or ended; kNever: it will not boot again.
+  /// The first is called when it retires, the second when it was killed or has ended; kNever: it
+  /// does not boot again.
   std::function<void(const AggregatorProcess&)> on_retired;
   std::function<void(const AggregatorProcess&, Time back)> on_killed;
 
   void boot();
-  /// Sends its ranks away. It ends when they are told, or after a while; or, if it does so `along`
-  /// with another lane of its process, with that one.
+  /// Sends its ranks to the next aggregator. It ends when all are informed, or after a while; or,
+  /// with kAlong, when another lane of its process ends.
   enum class Retires { kItself, kAlong };
   void retire(Retires how);
-  /// The same, and boots again when it has been down for so long; nothing: it ended for good.
+  /// The same, and boots again after it was down for so long; nothing: it ends for good.
   void shut_down(std::optional<Duration> down = {});
-  void kill(Time back);  ///< until then, with the process whose lane this is; nothing if it is down
+  void kill(Time back);  ///< until then, together with its process; does nothing if it is down
   void disconnect(std::uint16_t port_id);
   void faults_end();
   void pause(Duration length) { host_.pause(length); }
@@ -60,22 +61,22 @@ class AggregatorProcess final : public Process {
   bool ended() const { return ended_; }  ///< for good
   Time ended_at() const { return ended_at_; }
   Time retired_at() const { return retired_at_; }  ///< when it last began to; Time{}: never
-  /// It has sent a WELCOME: from now on the rank has this token.
+  /// It has sent a WELCOME: the rank has this token from now on.
   void note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token);
-  /// It has given this token in the life that it lives, and has not let the job go since.
+  /// Whether it has given this token in its current life, and has not ended the job since.
   bool knows(std::uint32_t job, std::uint64_t token) const;
-  std::uint64_t incarnation() const { return incarnation_; }  ///< of the life that it lives
-  /// When the newest KEEPALIVE of the rank that says something new came in, or the job formed.
+  std::uint64_t incarnation() const { return incarnation_; }  ///< of its current life
+  /// When the newest KEEPALIVE of the rank with new contents came, or the job formed.
   Time last_sign(std::uint32_t job, unsigned rank) const;
-  /// When the last packet of the rank came in that had not come before.
+  /// When the last packet of the rank came that had not come before.
   Time last_news(std::uint32_t job, unsigned rank) const;
-  /// Whether any packet of the rank but a HELLO ever came.
+  /// Whether any packet of the rank except a HELLO ever came.
   bool ever_heard(std::uint32_t job, unsigned rank) const;
-  /// When the job formed here, or went on, the last time; Time{}: never.
+  /// When the job last formed or resumed here; Time{}: never.
   Time formed_at(std::uint32_t job) const;
-  /// When the first KEEPALIVE came with the token that the rank was given last; nothing: none has.
+  /// When the first KEEPALIVE came with the rank's last token; nothing: none has.
   std::optional<Time> member_since(std::uint32_t job, unsigned rank) const;
-  /// Adds the counters of all its incarnations.
+  /// Adds the counters of all its lives.
   void add_to(Coverage& coverage);
 
  private:
@@ -104,15 +105,16 @@ class AggregatorProcess final : public Process {
   std::uint64_t retires_at_ = Sink::kUnlimited;  // packets sent
   bool retires_ = false;
   Time retired_at_{};
-  Time retired_by_ = kNever;  // it ends itself
-  Duration long_turn_{};      // a longer one is a pause
+  Time retired_by_ = kNever;  // when it ends itself
+  Duration long_turn_{};      // a longer turn is a pause
   std::uint64_t incarnation_ = 0;
   std::unordered_map<std::uint32_t, std::unordered_set<std::uint64_t>> given_;  // tokens, by job
   unsigned crashes_ = 0;
   unsigned boots_ = 0;
   bool ended_ = false;
   Time ended_at_{};
-  std::unordered_map<std::uint32_t, std::size_t> bounds_;  // job -> most buffers it may hold
+  // Job -> the most buffers that it may keep.
+  std::unordered_map<std::uint32_t, std::size_t> bounds_;
   std::unordered_map<std::uint32_t, Time> formed_at_;
   struct Sign {
     std::uint64_t token = 0;

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr std::byte kScribble{0x66};
 
-// By comparing the memory with itself, one byte further on: many times as fast as a byte at a time.
+// Compares the memory with itself, one byte further on: many times as fast as byte by byte.
 bool is_scribble(const std::vector<std::byte>& memory) {
   return memory.empty() || (memory[0] == kScribble &&
                             std::memcmp(&memory[0], &memory[0] + 1, memory.size() - 1) == 0);
@@ -81,7 +81,7 @@ worker::EngineConfig App::config() {
   return config;
 }
 
-/// Of an aggregator and its standby: the addresses of lane 0.
+/// The address of an aggregator, or its standby, at lane 0.
 Endpoint App::place_of(const AggregatorProcess& aggregator) const {
   Endpoint place = aggregator.endpoint();
   place.local_udp_port = host_.self().udp_port;
@@ -142,7 +142,7 @@ void App::die_after(std::uint64_t steps, std::function<void()> die) {
   die_ = std::move(die);
 }
 
-/// Before what mates see of us. Once the job is over for some, nobody dies any more.
+/// Called before each action that mates can see. Once the job is over for some rank, nobody dies.
 void App::step() {
   if (job_.over_for_some) die_ = nullptr;
   if (die_ && steps_to_death_-- == 0) throw Died{};
@@ -164,7 +164,8 @@ void App::failed(const Error& error) {
              error.what());
   require(open_.empty(), "an op is open after the engine's end");
   const bool done = next_op_ == ops_to_call();
-  if (error.code() == ErrorCode::kOpTimedOut && due_ != kNever) {  // else another life's op
+  // Otherwise it is an op of another life.
+  if (error.code() == ErrorCode::kOpTimedOut && due_ != kNever) {
     require(host_.now() >= due_, "an op timed out too soon");
     ++world_.coverage["ops.timed out"];
     const bool is_of_all_ranks = !job_.plan.hosts.empty() && job_.plan.host_count() > 1 &&
@@ -207,13 +208,15 @@ void App::left() {
   gone_ = completed_last_ = true;
 }
 
-/// The engine is gone, its buffers are back, and nobody wrote into tensors that were handed back.
+/// Checks that the engine has gone, that its buffers are back, and that nobody wrote to returned
+/// tensors.
 void App::end_life() {
   host_.stop();
   membership_->check_end();
   cover(totals_, "worker", (*membership_)->counters());
   const auto& c = (*membership_)->counters();
-  const bool told_hosts = !job_.plan.hosts.empty() && !membership_->is_of_hosts();  // that is an op
+  // Which takes an op.
+  const bool told_hosts = !job_.plan.hosts.empty() && !membership_->is_of_hosts();
   require(told_hosts ? next_op_ == 0 : c.ops_completed + c.ops_failed == next_op_,
           "ops are not counted once each");
   membership_.reset();
@@ -233,7 +236,7 @@ void App::on_packet(const Arrival& arrival, Buffer buffer) {
   });
 }
 
-/// No other aggregator can end a session than the one that it is with.
+/// Only the aggregator of a session may end it.
 void App::judge_refusal(const std::vector<std::byte>& datagram) const {
   Packet packet;
   if (Packet::parse(datagram, packet) != DropReason::kNone) return;
@@ -386,7 +389,7 @@ void App::submit() {
   hand_over(request, counts);
 }
 
-/// As a caller does whose tensor is on a device, which copies it in its own time.
+/// As a caller whose tensor is on a device, which copies it in its own time.
 void App::put_on_device(OpenOp& op, worker::OpRequest& request) {
   const DevicePlan plan = worker::device_plan(request, (*membership_)->session());
   const std::size_t size = element_bytes(op.spec.type);
@@ -424,7 +427,7 @@ void App::submit_pairs(OpenOp op) {
   if (request.is_encoded()) ++world_.coverage["ops.keyed " + std::string(name(request.encoding))];
 }
 
-/// With the victim's time-out, which the request has, or gets when it is submitted.
+/// The victim's time-out is in the request, or is set after it was submitted.
 void App::hand_over(worker::OpRequest request, const std::vector<std::uint64_t>& counts) {
   std::optional<worker::OpTimeout> set_later;
   if (may_time_out(next_op_)) {
@@ -509,7 +512,7 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   require(expected == op.tensor.data, which + ": the input was written to");
 }
 
-/// A rank that carries a share for its host counts what it has sent of that.
+/// A rank that carries a share for its host counts what it has sent of that share.
 void App::check_counts(const OpenOp& op, const Outcome& outcome,
                        const OpStatistics& statistics) const {
   const JobPlan& plan = job_.plan;
@@ -519,7 +522,7 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
   std::vector<bool> received = outcome.travels;
   auto needed = blocks_of(op.wanted, received.size(), op.block_elements);
   std::size_t blocks = sent.size();
-  if (plan.host_count() == 1) return;  // of which the simulation of hosts takes care
+  if (plan.host_count() == 1) return;  // the simulation of hosts checks this
   if (plan.sums_by_hosts(op.spec)) {
     const HostPlan hosts(plan.hosts);
     const std::vector<bool> share = hosts.share_of(rank_, blocks, chunks_of(op.spec));
@@ -541,14 +544,14 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
   require(statistics.blocks_received <= count_true(received), which + ": too many blocks received");
 }
 
-/// Of one that is summed by hosts.
+/// The chunks of an op that hosts sum.
 std::size_t App::chunks_of(const OpSpec& op) const {
   const std::size_t of_rail =
       op.element_count / HostPlan(job_.plan.hosts).rails() * element_bytes(op.type);
   return std::clamp<std::size_t>(of_rail / job_.plan.min_chunk_of_rail, 1, 8);
 }
 
-/// The memory is the caller's again: it writes to it at once.
+/// The memory belongs to the caller again, which writes to it at once.
 void App::hand_back(OpenOp op) {
   std::fill(op.tensor.data.begin(), op.tensor.data.end(), kScribble);
   std::fill(op.output.begin(), op.output.end(), kScribble);

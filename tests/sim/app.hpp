@@ -1,6 +1,5 @@
-// The caller on one rank: joins, calls its ops, checks each result and scribbles over the tensors
-// that are its own again, leaves; comes back after an error where the plan has a further
-// generation.
+// The caller on one rank: it joins, calls its ops, checks each result, overwrites the tensors that
+// it has back, and leaves. After an error it comes back if the plan has a further generation.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ struct OpRequest;
 
 namespace sluice::sim {
 
-/// The second process of a duplicate rank is not the plan's own.
+/// The second process of a duplicate rank is not in the plan.
 enum class Role { kMember, kIntruder };
 
 class App final : public Process {
@@ -36,7 +35,7 @@ class App final : public Process {
 
   void begin(std::size_t program);  ///< joins
   void kill();
-  /// Calls `die` in the middle of a turn, so many steps from now.
+  /// Calls `die` in the middle of a turn, after so many steps.
   void die_after(std::uint64_t steps, std::function<void()> die);
   void pause(Duration length) { host_.pause(length); }
   void set_dry(bool dry) { host_.sink().pool().dry = dry; }
@@ -51,7 +50,7 @@ class App final : public Process {
   bool intruder() const { return role_ == Role::kIntruder; }
   std::string state() const;
 
-  /// After the simulation: everything ended as it must.
+  /// To be called after the simulation: checks that everything ended as it must.
   void check_end() const;
   void add_to(Coverage& coverage) const;
   std::uint64_t ops_ended_well() const { return ops_ok_; }
@@ -60,13 +59,14 @@ class App final : public Process {
   struct OpenOp {
     OpSpec spec;
     Tensor tensor;
-    std::vector<std::byte> input;  ///< a copy of the tensor's data as the call was given it
+    std::vector<std::byte> input;  ///< a copy of the tensor's data at the time of the call
     std::vector<Range> wanted;
     std::vector<std::byte> output;  ///< out of place
-    Pairs pairs;                    ///< of a keyed op, in place of a tensor
+    Pairs pairs;                    ///< of a keyed op, which has no tensor
     worker::KeyedSums sums;
     unsigned chunk_bits = 0;
-    std::shared_ptr<DeviceTensor> device;  ///< the tensor is its; null: host memory
+    /// Its tensor is on a device; null: it is in host memory.
+    std::shared_ptr<DeviceTensor> device;
     std::size_t index = 0;
     std::uint32_t block_elements = 1;
     Time began{};
@@ -115,27 +115,27 @@ class App final : public Process {
   const Role role_;
   Host host_;
   Random random_;
-  Random device_random_;  // of its own: tensors on devices change little else
+  Random device_random_;  // a separate generator, so that tensors on devices change little else
   std::unique_ptr<RankMembership> membership_;
   std::uint64_t steps_to_death_ = 0;
-  std::function<void()> die_;  ///< then; null: it does not
+  std::function<void()> die_;  ///< called then; null: it does not die
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
-  Time due_ = kNever;           // by the host's clock: of the op with a time-out, while it is open
-  Time began_{};                ///< this generation
+  Time due_ = kNever;           // by the host's clock: the deadline of the open op with a time-out
+  Time began_{};                ///< start of this generation
   Time active_since_ = kNever;  ///< in this generation
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;
-  std::vector<std::vector<std::byte>> own_again_;  ///< scribbled over; must stay so
-  // Of the process that died: mates may still look there.
+  std::vector<std::vector<std::byte>> own_again_;  ///< overwritten; must not change any more
+  // The membership of the process that died: mates may still read its memory.
   std::unique_ptr<RankMembership> left_behind_;
   std::map<OpNumber, OpenOp> left_open_;
   unsigned failures_ = 0;
   bool gone_ = false;
   bool dead_ = false;
   bool completed_last_ = false;
-  bool excused_ = false;  ///< failed for good, with a cause
+  bool excused_ = false;  ///< it failed for good, and the failure has a cause
   std::uint64_t ops_ok_ = 0;
   Coverage totals_;
 };

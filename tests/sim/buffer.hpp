@@ -12,14 +12,14 @@
 
 namespace sluice::sim {
 
-/// The bytes of a datagram; what is on its way, or was received, is never written to.
+/// The bytes of a datagram. Nobody writes to bytes that are under way or were received.
 using Bytes = std::shared_ptr<std::vector<std::byte>>;
 
-/// One process's buffers. A reference counts once, however many buffers share the bytes.
+/// The buffers of one process. A reference counts once, however many buffers share the bytes.
 struct Pool {
   std::size_t live = 0;      ///< buffers in use
-  bool dry = false;          ///< nothing is to be had
-  std::uint64_t misses = 0;  ///< how often nothing was
+  bool dry = false;          ///< no buffer can be allocated
+  std::uint64_t misses = 0;  ///< how often there was none
 };
 
 class Memory final : public BufferMemory {
@@ -34,7 +34,7 @@ class Memory final : public BufferMemory {
 
     std::shared_ptr<Pool> pool;
     Bytes bytes;
-    std::size_t references = 1;  // of buffers; the network has its own to the bytes
+    std::size_t references = 1;  // of buffers; the network has its own reference to the bytes
   };
 
   void add_reference(void* block) const override { ++static_cast<Block*>(block)->references; }
@@ -55,13 +55,13 @@ inline Buffer make_buffer(std::shared_ptr<Pool> pool, Bytes bytes) {
   return {kMemory, block, *block->bytes};
 }
 
-/// One that is filled with something, to be written to.
+/// A buffer that is going to be written.
 inline Buffer make_buffer(std::shared_ptr<Pool> pool, std::size_t size) {
   return make_buffer(std::move(pool),
                      std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5}));
 }
 
-/// What goes on the wire.
+/// The bytes that go to the network.
 inline Bytes datagram_of(const Buffer& buffer) {
   require(static_cast<bool>(buffer), "an empty buffer is sent");
   return static_cast<const Memory::Block*>(buffer.block())->bytes;

@@ -1,5 +1,5 @@
-// Reads the trailers of sessions' packets as they are sent: no counter may stand twice under a key
-// for different bytes, since who sees two such packets can forge others.
+// Reads the trailers of sessions' packets as they are sent. No counter may occur twice with a key
+// for different bytes, as an attacker who sees two such packets can forge others.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class CounterWatch {
   }
 
  private:
-  /// A member's token upwards, the epoch downwards: whatever the packet has behind its Header.
+  /// A member's token upstream, the epoch downstream: the field behind the Header.
   static std::uint64_t key_of(const Packet& packet) {
     return *reinterpret_cast<const wire::U64*>(packet.bytes().data() + sizeof(wire::Header));
   }

@@ -8,7 +8,7 @@
 namespace sluice::sim {
 namespace {
 
-/// What host memory holds that the device does not write.
+/// Contents of host memory that the device does not write.
 constexpr std::byte kGarbage{0x7f};
 
 }  // namespace
@@ -43,7 +43,7 @@ std::uint32_t DeviceTensor::chunks_of(std::uint32_t blocks) const {
   return plan_.is_wanted_in_one ? (blocks + chunk_blocks_ - 1) / chunk_blocks_ : 1;
 }
 
-/// Where a block lies in the memory of these elements.
+/// Where a block lies in memory that has only these elements.
 DeviceTensor::Piece DeviceTensor::piece_of(std::uint32_t block, std::uint64_t begin,
                                            std::uint64_t end) const {
   const std::size_t size = element_bytes(plan_.type);
@@ -97,7 +97,7 @@ void DeviceTensor::take_results() {
 }
 
 std::vector<std::vector<std::byte>> DeviceTensor::hand_back() {
-  std::vector<std::vector<std::byte>> memory;  // no list of them: that would copy
+  std::vector<std::vector<std::byte>> memory;  // no initializer list, which would copy
   memory.push_back(std::move(host_));
   memory.push_back(std::move(host_output_));
   return memory;

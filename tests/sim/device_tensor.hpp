@@ -1,5 +1,5 @@
-// A tensor on a device: what it has goes to host memory chunk by chunk, and results come back from
-// there, each at a time that the test chooses.
+// A tensor on a device: its data goes to host memory chunk by chunk, and results are copied back,
+// each at a time that the test chooses.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace sluice::sim {
 
 class DeviceTensor {
  public:
-  /// `input` and `output` are the device's memory, of what is held and wanted, and may be the same
-  /// or apart, as the host's are then. `travels`: per block, whether it is copied.
+  /// `input` and `output` are the device's memory of what is held and wanted. They may be the same
+  /// or separate; the host's memory is like that, too. `travels` says for each block whether it is
+  /// copied.
   DeviceTensor(const DevicePlan& plan, std::uint32_t chunk_blocks, std::vector<bool> travels,
                std::span<std::byte> input, std::span<std::byte> output);
 
@@ -21,13 +22,13 @@ class DeviceTensor {
   std::byte* host_output();
   DeviceWords words();
 
-  /// First the bitmap arrives, then one chunk after the other. False: all have.
+  /// Copies the bitmap first, then one chunk after the other. Returns false if all were copied.
   bool copy_next();
-  /// Takes what is final, as much as there is.
+  /// Takes all results that are final.
   void take_results();
   bool has_all_results() const { return taken_ == chunks_of(plan_.wanted_blocks()); }
 
-  /// The host's memory, which is the caller's again.
+  /// Returns the host's memory to the caller.
   std::vector<std::vector<std::byte>> hand_back();
 
  private:

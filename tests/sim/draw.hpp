@@ -14,10 +14,10 @@ inline Duration ms(double value) {
 // Links (draw_links.cpp).
 LinkModel draw_link(Random& r);
 void draw_cuts(Random& r, Scenario& s, Duration longest);
-/// Who is far behind when an aggregator dies.
-void draw_laggards(std::uint64_t seed, Scenario& s);
+/// Which rank is far behind when an aggregator dies.
+void draw_late_ranks(std::uint64_t seed, Scenario& s);
 void draw_overheard(Random& r, Scenario& s);
-/// Multicast, and who hears it.
+/// Multicast, and which ranks receive it.
 void draw_groups(std::uint64_t seed, Scenario& s);
 
 // Processes (draw_processes.cpp).
@@ -35,11 +35,12 @@ JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks)
 Fault draw_fault(Random& r, unsigned ranks, bool alone);
 Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
                      std::uint64_t bytes_max);
-/// A dense sum of so many blocks that fill packets of 1400 bytes.
+/// A dense sum of so many blocks, which fill packets of 1400 bytes.
 OpSpec long_sum(Random& r, std::size_t number, std::size_t blocks);
-/// Some of many blocks, with and without zeros.
+/// Sums of many blocks, with and without zeros.
 Program draw_long_sums(Random& r, std::size_t ops);
-/// The ops of all the job's generations, made for its fault; `comes_back`: one generation more.
+/// The ops of all the job's generations, chosen for its fault. `comes_back`: with one more
+/// generation.
 void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back);
 /// Which ranks of a job are on one host.
 void draw_hosts(std::uint64_t seed, Scenario& s);

@@ -26,7 +26,7 @@ std::uint16_t draw_block_elements(Random& r) {
       r.pick<std::uint64_t>({1, r.between(2, 16), r.between(17, 64), 256, r.between(1, 600)}));
 }
 
-/// How many elements: nothing, less than a block, a short last block, many blocks.
+/// The number of elements: none, less than a block, with a short last block, or many blocks.
 std::uint64_t element_count(Random& r, const JobPlan& job, const OpSpec& op,
                             std::uint64_t bytes_max) {
   const std::uint64_t block =
@@ -40,7 +40,8 @@ std::uint64_t element_count(Random& r, const JobPlan& job, const OpSpec& op,
   return std::min(count, most);
 }
 
-/// Cuts the tensor into so many parts, of one size (and makes it a little shorter) or of any.
+/// Cuts the tensor into so many parts, of one size (which makes it a little shorter) or of any
+/// size.
 void draw_parts(Random& r, OpSpec& op, std::size_t parts) {
   if (r.chance(0.5)) {
     op.element_count -= op.element_count % parts;
@@ -56,13 +57,13 @@ void draw_parts(Random& r, OpSpec& op, std::size_t parts) {
   op.counts.push_back(left);
 }
 
-/// Any collective but all_reduce and barrier.
+/// Any collective except all_reduce and barrier.
 void draw_other_collective(Random& r, const JobPlan& job, OpSpec& op) {
   constexpr Collective kOthers[] = {Collective::kBroadcast, Collective::kAllGather,
                                     Collective::kReduce,    Collective::kReduceScatter,
                                     Collective::kGather,    Collective::kScatter,
                                     Collective::kAllToAll};
-  constexpr unsigned kRanksMost = 16;  // of an all_to_all: it has a part for each pair
+  constexpr unsigned kRanksMost = 16;  // an all_to_all has a part for each pair of ranks
   do {
     op.collective = kOthers[r.below(std::size(kOthers))];
   } while (op.collective == Collective::kAllToAll && job.ranks > kRanksMost);
@@ -95,7 +96,7 @@ void make_keyed(Random& r, OpSpec& op) {
   if (!is_valid(op.type, op.reduction)) op.reduction = Reduction::kSum;
 }
 
-/// What a rank calls in place of a keyed op.
+/// The op that a rank calls in place of a keyed op.
 OpSpec another_keyed(Random& r, const OpSpec& op) {
   OpSpec other = op;
   const std::uint64_t fields = op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 16;
@@ -149,7 +150,7 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   return op;
 }
 
-/// What a rank calls in place of `op`: one field of the descriptor is another.
+/// The op that a rank calls in place of `op`: one field of the descriptor differs.
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
@@ -193,7 +194,7 @@ OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   return other;
 }
 
-/// Two ops of the first program change places on one rank, or one of them is another there.
+/// Two ops of the first program are swapped on one rank, or one of them is different there.
 void plan_mismatch(Random& r, JobPlan& job) {
   Program& first = job.programs[0];
   if (r.chance(0.2) && first.size() > 1) {
@@ -293,7 +294,7 @@ std::vector<std::uint64_t> draw_placement(Random& r, unsigned ranks) {
   return hosts;
 }
 
-/// Which all ranks send to the aggregators.
+/// Such an op all ranks send to the aggregators.
 void average_integers(OpSpec& op) {
   op.collective = Collective::kAllReduce;
   op.type = ElementType::kInt32;
@@ -303,7 +304,7 @@ void average_integers(OpSpec& op) {
   op.counts.clear();
 }
 
-/// The op that may time out is one for which hosts do not stand, or is behind such a one, or waits
+/// The op that may time out is one that hosts cannot sum, or it is behind such a one, or it waits
 /// on its host for sums of pairs.
 void draw_what_times_out(Random& r, JobPlan& job) {
   Program& program = job.programs[0];
@@ -333,7 +334,7 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
     if (job.fault == Fault::kOpTimedOut) draw_what_times_out(r, job);
     if (r.chance(0.5)) continue;
     job.min_chunk_of_rail = r.pick<std::uint64_t>({16, 256, 4096});
-    for (Program& program : job.programs)  // the rails number their ops otherwise
+    for (Program& program : job.programs)  // rails number their ops in another way
       for (OpSpec& op : program) op.rounding_seed = 0;
   }
 }

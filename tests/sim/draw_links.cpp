@@ -37,18 +37,18 @@ void draw_overheard(Random& r, Scenario& s) {
   s.overheard = some_ranks(r, ranks);
 }
 
-void draw_laggards(std::uint64_t seed, Scenario& s) {
+void draw_late_ranks(std::uint64_t seed, Scenario& s) {
   Random r(derive(seed, 2));
   if (r.chance(0.4)) return;
-  const std::uint64_t laggard = r.below(s.jobs[0].ranks);
-  s.laggards.insert(Rank{static_cast<std::uint16_t>(laggard)});
+  const std::uint64_t late_rank = r.below(s.jobs[0].ranks);
+  s.late_ranks.insert(Rank{static_cast<std::uint16_t>(late_rank)});
   s.link.late = std::max(s.link.late, 0.1);
-  s.link.late_max = std::max(s.link.late_max, ms(200));  // what is asked for comes late again
-  for (JobPlan& job : s.jobs)  // others go on only while they need nothing of it
+  s.link.late_max = std::max(s.link.late_max, ms(200));  // requested packets come late again
+  for (JobPlan& job : s.jobs)  // other jobs only continue while they need nothing of it
     for (Program& program : job.programs)
       for (OpSpec& op : program)
         if (!moves(op) && r.chance(0.6))
-          op.lone_owner = static_cast<int>((laggard + 1) % job.ranks);
+          op.lone_owner = static_cast<int>((late_rank + 1) % job.ranks);
 }
 
 void draw_cuts(Random& r, Scenario& s, Duration longest) {
@@ -67,14 +67,14 @@ void draw_cuts(Random& r, Scenario& s, Duration longest) {
   }
 }
 
-/// Half of the scenarios have groups, and some ranks hear theirs for a while only, or never.
+/// Half of the scenarios have groups; some ranks receive their group only for a while, or never.
 void draw_groups(std::uint64_t seed, Scenario& s) {
   Random r(derive(seed, 5));
-  s.multicast = r.chance(0.5) || s.theme == Theme::kDeaf;
+  s.multicast = r.chance(0.5) || s.theme == Theme::kNoMulticast;
   if (!s.multicast) return;
   for (JobPlan& job : s.jobs) job.shared_port = job.shared_port || r.chance(0.8);
   if (s.link.host_bytes_per_us > 0) return;  // nothing may be lost there
-  for (auto i = r.pick<unsigned>({s.theme == Theme::kDeaf, 0u, 1u, 2u}); i > 0; --i) {
+  for (auto i = r.pick<unsigned>({s.theme == Theme::kNoMulticast, 0u, 1u, 2u}); i > 0; --i) {
     Cut cut;
     cut.of_group = true;
     cut.job = r.below(s.jobs.size());

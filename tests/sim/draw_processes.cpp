@@ -1,4 +1,4 @@
-// What happens to processes: pauses, empty pools, full rings, wrong clocks, deaths of aggregators.
+// What happens to processes: pauses, empty pools, full rings, wrong clocks, crashes of aggregators.
 #include "tests/sim/draw.hpp"
 
 namespace sluice::sim {
@@ -13,7 +13,7 @@ Target draw_target(Random& r, const Scenario& s) {
   return who;
 }
 
-/// Soon after it began to listen, in the middle of its work, or late.
+/// Soon after it has begun to listen, in the middle of its work, or late.
 std::uint64_t draw_sends(Random& r) {
   return 1 + r.pick<std::uint64_t>({r.below(20), r.below(40), r.below(150), r.below(600)});
 }

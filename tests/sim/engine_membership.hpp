@@ -1,5 +1,5 @@
-// A membership in a job at the simulated aggregators: the worker engine, driven as the library's
-// AggregatorMembership does it.
+// A membership in a job at the simulated aggregators: it drives the worker engine as the library's
+// AggregatorMembership does.
 #pragma once
 
 #include <span>
@@ -76,7 +76,7 @@ class EngineMembership final : public Membership {
   worker::Engine engine_;
 };
 
-// The two name their states alike.
+// Both have the same states.
 static_assert(static_cast<int>(Membership::State::kActive) ==
               static_cast<int>(worker::Engine::State::kActive));
 static_assert(static_cast<int>(Membership::State::kFailed) ==

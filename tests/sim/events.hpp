@@ -1,4 +1,4 @@
-// Virtual time: what happens next, in order of time, then of planning.
+// Virtual time: events in order of time, and then in the order in which they were planned.
 #pragma once
 
 #include <algorithm>

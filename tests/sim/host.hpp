@@ -1,5 +1,5 @@
 // What a process runs on: its address, clock, buffers, receive ring and loop. The loop turns when a
-// packet comes or the engine wants the time, and not at all while the process is paused.
+// packet comes or when the engine's deadline is reached; not while the process is paused.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct World {
   bool tracing = false;
 };
 
-/// What runs on a host. Times are those of the host's clock.
+/// A process that runs on a host. Times are those of the host's clock.
 class Process {
  public:
   virtual ~Process() = default;
   virtual void on_packet(const Arrival& arrival, Buffer buffer) = 0;
-  /// The loop's turn without packets, at the time asked for or later.
+  /// A turn of the loop without packets, at its deadline or later.
   virtual void on_turn() = 0;
-  /// It has not run for so long; `take_packets` hands over what has come meanwhile.
+  /// It has not run for so long; `take_packets` passes the packets that came meanwhile.
   virtual void on_pause_over(Duration pause, const std::function<void()>& take_packets) = 0;
 };
 
@@ -38,14 +38,14 @@ class Host {
  public:
   Host(World& world, Process& process, Endpoint self);
 
-  void start();  ///< a new incarnation of the process
-  void stop();   ///< killed, or ended
+  void start();  ///< a new life of the process
+  void stop();   ///< the process was killed, or has ended
   bool running() const { return running_; }
 
   Time now() const { return clock_.local(world_.events.now()); }
-  /// A turn no later than at this local time.
+  /// Makes a turn no later than at this local time.
   void wake(Time deadline);
-  /// Runs `what` after the delay, unless the process has ended; puts it off during a pause.
+  /// Runs `what` after the delay, unless the process has ended. A pause delays it further.
   void later(Duration delay, std::function<void()> what);
 
   void pause(Duration length);
@@ -66,7 +66,7 @@ class Host {
   Clock clock_;
   bool running_ = false;
   std::uint64_t incarnation_ = 0;
-  Time wake_at_ = kNever;  // real
+  Time wake_at_ = kNever;  // in real time
   bool paused_ = false;
   std::deque<Arrival> ring_;
   std::deque<std::function<void()>> put_off_;

@@ -100,7 +100,7 @@ Time HostSums::next_deadline() const {
 
 class HostSums::Mapped {
  public:
-  /// What the request reads and writes.
+  /// Maps what the request reads and writes.
   Mapped(HostSums& sums, const worker::OpRequest& request) : sums_(sums) {
     const std::size_t size = element_bytes(request.type);
     const worker::ElementRange whole{0, request.element_count};
@@ -255,7 +255,7 @@ void HostSums::abort(const Error& why, const std::optional<AbortInfo>& cause, Ti
   engine_->abort(why, cause.value_or(by_us), now);
 }
 
-/// Mates learn that we take part no more.
+/// Mates see that this rank no longer takes part.
 void HostSums::close_if_over() {
   if (over()) group_->close(config_.self);
 }

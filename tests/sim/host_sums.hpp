@@ -1,6 +1,6 @@
 // A membership among the ranks of one simulated host: the host engine and its queue over simulated
-// memory, driven as the library's host::Membership does it. A rank's turn is whole, unless it dies
-// in its middle; what happens when others go on there is the matter of host_level.
+// memory, driven as the library's host::Membership does it. A rank's turn is not interrupted,
+// unless the rank dies in the middle; host_level simulates interleaving.
 #pragma once
 
 #include <functional>
@@ -25,12 +25,12 @@ class HostGroup final : public SharedMemory {
 
   const std::size_t least_piece_bytes;
 
-  /// What a rank's process does for it.
+  /// The functions of a rank's process.
   struct Seat {
     std::function<void()> step;  ///< in the middle of a turn; may throw
-    std::function<void()> wake;  ///< a mate has news
+    std::function<void()> wake;  ///< a mate has published something
     bool has_come = false;
-    bool is_closed = false;  ///< it takes part no more, or its process is gone
+    bool is_closed = false;  ///< it no longer takes part, or its process has ended
   };
   void come(LocalRank rank, Seat seat);
   void close(LocalRank rank);
@@ -48,21 +48,21 @@ class HostSums final : public worker::host::Sums {
  public:
   struct Config {
     worker::KnownAs alias;
-    std::vector<Rank> ranks;  ///< of the host, rising
+    std::vector<Rank> ranks;  ///< of the host, ascending
     LocalRank self = 0;
-    std::uint16_t of_job = 1;  ///< so many the whole job has
+    std::uint16_t of_job = 1;  ///< how many ranks the whole job has
     Session session;           ///< of the whole job
-    Time deadline;             ///< of joining
+    Time deadline;             ///< for joining
   };
   HostSums(std::shared_ptr<HostGroup> group, Config config, HostGroup::Seat seat, Random random);
   ~HostSums() override;
 
-  /// The process is gone.
+  /// The process has ended.
   void die() {
     group_->end(config_.self);
     group_->close(config_.self);
   }
-  /// Nothing is due before, unless a mate has news.
+  /// Nothing is due before, unless a mate publishes something.
   Time next_deadline() const;
 
   State state() const override;
@@ -108,12 +108,12 @@ class HostSums final : public worker::host::Sums {
   void count_on(const worker::Counters&) override {}
 
  private:
-  /// Tensors of this rank's process, while mates may reach them.
+  /// Tensors of this rank's process, while mates may access them.
   class Mapped;
   /// Moves whose tensors are mapped, each until its end.
   class MappedMoves;
-  /// What mates read where it lies. When they have done so only the op knows: who reads it later
-  /// reads freed memory.
+  /// Memory that mates read where it lies. Only the op knows when they have finished; a later read
+  /// would be of freed memory.
   class Mates final : public worker::host::MateMemory {
    public:
     explicit Mates(HostSums& sums) : sums_(sums) {}
@@ -142,13 +142,14 @@ class HostSums final : public worker::host::Sums {
   const std::unique_ptr<worker::host::Board> board_;
   std::unique_ptr<worker::host::Engine> engine_;
   Time formed_due_ = kNever;
-  std::vector<Time> lost_due_;  // by mate, when we hear that it is gone; Time{}: we have
+  // By mate: when this rank notices that it has gone; Time{}: it has noticed.
+  std::vector<Time> lost_due_;
   bool has_left_ = false;
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
   OpNumber next_op_ = 0;
   std::vector<std::span<std::byte>> mapped_;
-  std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops that are no moves
+  std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops without moves
   std::vector<std::uint64_t> regions_;
   Mates mates_{*this};
   std::optional<worker::host::OpQueue> ops_;

@@ -12,7 +12,7 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::size_t kRemembered = 16;   // packets of each kind
-constexpr std::uint64_t kCollected = 20;  // refusals, in turn
+constexpr std::uint64_t kCollected = 20;  // refusals, one after the other
 constexpr int kFloodPackets = 200;
 
 template <class T>
@@ -26,7 +26,8 @@ Bytes datagram_of(const T& packet) {
   return std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
-/// The packet with what needs no key made right, and without the trailer that it cannot make.
+/// Corrects everything in the packet that needs no key, and removes the trailer, which it cannot
+/// make.
 Bytes unproven(std::vector<std::byte> bytes) {
   auto& header = as<wire::Header>(bytes);
   if ((header.flags & wire::kAuthenticated) != 0) {
@@ -58,8 +59,8 @@ void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes
   Packet packet;
   if (!hears(from) && !hears(to)) return;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
-  // Whom no aggregator of the shard has answered yet may be told without proof that it shares no
-  // secret: see Security in docs/protocol.md.
+  // A rank that no aggregator of the shard has answered yet accepts, without proof, that it does
+  // not share a secret: see Security in docs/protocol.md.
   const bool up = wire::is_upstream(packet.kind());
   const std::tuple path(packet.job(), (up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
   if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
@@ -89,7 +90,7 @@ const HostileHost::Overheard* HostileHost::any() {
   return any(at->first);
 }
 
-/// Until all is over: what stalls a job as long as it is replayed must be seen.
+/// Continues until all is over: if a replay stalls a job as long as it is repeated, that must show.
 void HostileHost::act() {
   const Duration pause{static_cast<Duration::rep>(random_.between(200'000, 20'000'000))};
   world_.events.in(pause, [this] { act(); });
@@ -118,8 +119,8 @@ void HostileHost::act() {
   }
 }
 
-/// With the CRC32C that is demanded where no tag shows damage. It takes no key. `changed`: no rank
-/// has sent it so.
+/// Sends with the CRC32C that is required if there is no tag; it needs no key. `changed`: no rank
+/// has sent the packet like this.
 void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram, bool changed) {
   const auto& header = as<wire::Header>(*datagram);
   const bool has_tag = (header.flags & wire::kAuthenticated) != 0 &&
@@ -132,7 +133,7 @@ void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram,
   world_.network.inject(from, to, datagram, changed);
 }
 
-/// To another aggregator what was meant for one, so that its answer can be brought to the rank.
+/// Sends to another aggregator what was meant for one, so that it can pass the answer to the rank.
 void HostileHost::replay_elsewhere(const Overheard& packet) {
   if (!wire::is_upstream(wire::Kind{as<wire::Header>(*packet.datagram).kind})) return;
   Endpoint to = packet.to;
@@ -143,7 +144,7 @@ void HostileHost::replay_elsewhere(const Overheard& packet) {
   send(from, to, packet.datagram);
 }
 
-/// Whoever takes the sender's place by its own Ethernet address gets what is sent there.
+/// A host that takes the sender's place by its own Ethernet address gets what is sent there.
 void HostileHost::redirect(const Overheard& packet) {
   const Overheard* const join = any(wire::Kind::kJoin);
   const Overheard& chosen = join != nullptr && random_.chance(0.7) ? *join : packet;
@@ -152,7 +153,7 @@ void HostileHost::redirect(const Overheard& packet) {
   send(from, chosen.to, chosen.datagram);
 }
 
-/// Packets with a member's token that no member has sent: the answer may be signed.
+/// Sends packets with a member's token that no member has sent: the answer may be signed.
 void HostileHost::ask_about_token() {
   const Overheard* const packet = any(wire::Kind::kKeepAlive);
   if (packet == nullptr) return;
@@ -166,8 +167,8 @@ void HostileHost::ask_about_token() {
   send(self_, to, std::make_shared<std::vector<std::byte>>(bytes), true);
 }
 
-/// An aggregator refuses every token that it does not know, and signs the number that it is told:
-/// also of a KEEPALIVE that the rank has yet to send to another one.
+/// An aggregator refuses every token that it does not know, and signs the number of the KEEPALIVE,
+/// even of one that the rank is going to send to another aggregator.
 void HostileHost::collect_refusals() {
   const Overheard* const packet = any(wire::Kind::kKeepAlive);
   if (packet == nullptr) return;
@@ -190,7 +191,7 @@ void HostileHost::refuse(const Endpoint& from, const Endpoint& to, const Packet&
   send(to, from, found->second);
 }
 
-/// What an aggregator says without proof to somebody who does not share the job's secret, or not
+/// Says without proof what an aggregator may say to a rank that does not share the job's secret, or
 /// its version.
 void HostileHost::deny_the_secret() {
   const Overheard* const hello = any(wire::Kind::kHello);
@@ -205,7 +206,7 @@ void HostileHost::deny_the_secret() {
   for (int i = 0; i < 4; ++i) send(hello->to, hello->from, datagram_of(versions));
 }
 
-/// Many handshakes that prove nothing, in a rank's name, which gets the answers.
+/// Sends many handshakes that prove nothing, in the name of a rank, which gets the answers.
 void HostileHost::flood() {
   const Overheard* const hello = any(wire::Kind::kHello);
   if (hello == nullptr) return;
@@ -225,12 +226,13 @@ void HostileHost::edit(const Overheard& packet) {
   send(packet.from, packet.to, proven ? edited : unproven(std::move(bytes)), changed || !proven);
 }
 
-/// What was answered here is brought to those whom it may disturb, now and again later.
+/// Sends answers that this host got to those whom they may disturb, now and again later.
 void HostileHost::on_answer(const Arrival& arrival) {
   ++answers_;
   Packet packet;
   if (Packet::parse(*arrival.bytes, packet) != DropReason::kNone) return;
-  // To forward a CHALLENGE makes this host the way between both: see Security in docs/protocol.md.
+  // To forward a CHALLENGE would make this host the path between both: see Security in
+  // docs/protocol.md.
   if (packet.kind() == wire::Kind::kChallenge) return;
   if (packet.kind() == wire::Kind::kRefused) {
     const auto& refused = packet.as<wire::Refused>();

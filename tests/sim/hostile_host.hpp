@@ -1,7 +1,7 @@
 // A host on the segment that is no member and knows no secret. It overhears the links of some
-// ranks, but cannot hold up what it overhears. It replays packets, to where they went and
-// elsewhere, sends them under its own Ethernet address, edits what it can, and forges what needs no
-// proof. In jobs that authenticate every packet nobody may notice.
+// ranks, but cannot delay what it overhears. It replays packets to their receivers and to others,
+// sends them with its own Ethernet address, edits what it can, and forges what needs no proof. Jobs
+// that authenticate every packet must not be affected.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class HostileHost {
   Random random_;
   Endpoint self_;
   std::map<wire::Kind, std::vector<Overheard>> overheard_;  // the newest few of each kind
-  std::map<KeepAliveId, Bytes> refusals_;                   // signed, for a KEEPALIVE to come
+  std::map<KeepAliveId, Bytes> refusals_;                   // signed, for a future KEEPALIVE
   std::set<std::tuple<std::uint32_t, Address, Address>>
       challenged_;  // by job: ranks, and shards that were proven to them
   std::uint64_t acts_[static_cast<std::size_t>(Act::kCount)] = {};

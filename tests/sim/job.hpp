@@ -1,4 +1,4 @@
-// One job of the simulation, what has happened to its ranks, and the judge of their errors.
+// One job of the simulation, what has happened to its ranks, and the judgement of their errors.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +21,25 @@ class App;
 /// What has happened to a rank so far, over all its processes.
 struct RankFacts {
   bool died = false;
-  bool disconnected = false;  ///< the aggregators were told when it died
+  bool disconnected = false;  ///< the aggregators were informed when it died
   bool rejoined = false;      ///< a process of the rank joined after another had been a member
   bool failed = false;        ///< a process of the rank had an error
   bool called_leave = false;
   std::optional<Error> error;  ///< the last one
-  // When it was the last time; Time{}: never.
+  // When it last died; Time{}: never.
   Time died_at{};
-  Time silent_at{};  ///< an aggregator rightly gave it up, though it lives
+  Time silent_at{};  ///< an aggregator rightly declared it failed, although it lives
   Time rejoined_at{};
   Time failed_at{};
   Time left_at{};                              ///< it called leave()
-  Departure departure = Departure::kByChoice;  ///< too early, if ever
-  Time due{};                                  ///< its op with a time-out was to be done then
+  Departure departure = Departure::kByChoice;  ///< too early, if it did
+  Time due{};                                  ///< the deadline of its op with a time-out
 };
 
-/// What explains an error.
+/// An event that explains an error.
 struct Cause {
   Time at{};         ///< when it happened
-  Duration takes{};  ///< from then, or from when a rank begins to wait, to the error at the latest
+  Duration takes{};  ///< how long, from then or from when a rank begins to wait, the error may take
 };
 
 class Job {
@@ -52,30 +52,31 @@ class Job {
   const std::size_t index;  ///< in the scenario
   std::vector<RankFacts> ranks;
   std::vector<std::unique_ptr<App>> apps;
-  bool over_for_some = false;  ///< a rank needs no further generation: the others cannot come back
-  bool silence_seen = false;   ///< so many packets were lost that a living rank counted as dead
+  /// A rank needs no further generation, so the others cannot come back.
+  bool over_for_some = false;
+  bool silence_seen = false;  ///< so many packets were lost that a living rank was declared failed
 
-  /// A shard has no aggregator any more, and will have none.
+  /// Whether a shard has no aggregator any more, and will have none.
   bool shard_gone() const;
 
-  /// A rank of this job by its number in it, or in one of its rails; nothing: `id` is neither.
+  /// A rank of this job, by its number in it or in one of its rails; nothing if `id` is neither.
   std::optional<unsigned> rank_of(std::uint32_t id, unsigned number) const;
-  /// The other way round.
+  /// The reverse.
   std::optional<unsigned> number_of(std::uint32_t id, unsigned rank) const;
   void note_rail(std::uint32_t id, const std::vector<Rank>& ranks) { rails_.emplace(id, ranks); }
-  /// What the ranks of a host share in a job of theirs.
+  /// The shared memory of a host's ranks in a job of theirs.
   std::shared_ptr<HostGroup> host_group(std::uint32_t id, unsigned host, std::size_t ranks);
 
-  /// An aggregator declares a rank failed because nothing was received from it in this job, or in a
-  /// rail, where it has this number. Throws Bug unless that was so for long, and no longer than it
-  /// may be, and a fault explains it.
+  /// An aggregator declares a rank failed because it has received nothing from it in this job, or
+  /// in a rail, where it has this number. Throws Bug unless that was true for a permitted time and
+  /// a fault explains it.
   void judge_silence(const AggregatorProcess& aggregator, std::uint32_t id, unsigned number);
 
-  /// An app has an error, having waited for something since then. Throws Bug unless it has a cause,
+  /// An app has an error, after it has waited since then. Throws Bug unless the error has a cause,
   /// names the right rank or shard, and does not come late.
   void judge(const App& app, const Error& error, Time waits_since);
 
-  /// What all ranks must hold after op `index` of program `program`; made once.
+  /// What all ranks must hold after op `index` of program `program`; it is computed once.
   const Outcome& outcome(std::size_t program, std::size_t op, std::uint32_t block_elements);
   const PairSums& sums(std::size_t program, std::size_t op, unsigned chunk_bits);
 

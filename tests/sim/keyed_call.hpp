@@ -1,4 +1,4 @@
-// A keyed call of an engine, and what came of it.
+// A keyed call of an engine, and its result.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace sluice::sim {
 
-/// `pairs` and `sums` stay until the op has ended.
+/// `pairs` and `sums` must exist until the op has ended.
 inline worker::OpRequest request_of(const OpSpec& spec, const Pairs& pairs, worker::KeyedSums& sums,
                                     std::size_t result_bytes) {
   worker::OpRequest request;

@@ -1,4 +1,4 @@
-// Runs simulations, one per seed, and tells how to replay the one that fails.
+// Runs simulations, one per seed, and prints how to replay the one that fails.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +23,7 @@ struct Options {
   bool check_coverage = false;
 };
 
-/// A first seed that most likely nobody has run.
+/// A first seed that most likely was never run.
 std::uint64_t fresh_seed() {
   std::random_device source;
   return (std::uint64_t{source()} << 16 ^ source()) % 1'000'000'000'000 * 1000;
@@ -75,7 +75,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-/// What went wrong; empty if nothing.
+/// The failure; empty if there was none.
 std::string run(std::uint64_t seed, bool trace, Coverage& coverage) {
   const Scenario scenario = make_scenario(seed);
   if (trace) std::printf("%s", describe(scenario).c_str());

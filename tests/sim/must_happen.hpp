@@ -1,5 +1,5 @@
-// What must have happened in a large enough set of seeds, or the simulation tests less than it
-// says.
+// The events that must occur in a large enough set of seeds. If one does not, the simulation tests
+// less than it claims.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace sluice::sim {
 
-/// The names of what has not happened at all.
+/// The names of events that have not occurred.
 std::vector<std::string> missing_of(const Coverage& coverage);
 
 }  // namespace sluice::sim

@@ -50,7 +50,7 @@ void Network::send(const Endpoint& from, const Endpoint& known, const Bytes& dat
   for (const Endpoint& each : receivers(to)) send_to_one(from, each, datagram, sent);
 }
 
-/// Who is in the group, or the only one.
+/// The members of the group, or the only receiver.
 std::vector<Endpoint> Network::receivers(const Endpoint& to) const {
   std::vector<Endpoint> all;
   if (!is_multicast(to.ipv4)) all.push_back(to);
@@ -69,7 +69,7 @@ void Network::send_to_one(const Endpoint& from, const Endpoint& to, const Bytes&
     return;
   }
   if (sent && cut_of(from.ipv4, to.ipv4, true) != nullptr) {
-    ++counts_.deaf;
+    ++counts_.outside_group;
     return;
   }
   if (!faulty()) return carry(from, to, datagram, {}, sent);
@@ -110,8 +110,8 @@ void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& data
     put(from, each, datagram, events_.now() + scenario_.link.delay, damaged);
 }
 
-/// When a packet of this size has left a path that sends one after the other; false: it does not,
-/// since the queue before a congested path is full.
+/// When a packet of this size has left a path that sends packets one after the other. Returns false
+/// if it does not, as the queue before a congested path is full.
 bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at) {
   at = events_.now();
   double rate = scenario_.link.bytes_per_us;
@@ -133,7 +133,7 @@ bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size
   return true;
 }
 
-/// When a packet that comes to a host's link now has passed it; nothing: the queue is full.
+/// When a packet that reaches a host's link now has passed it; nothing if the queue is full.
 std::optional<Time> Network::leaves_link(bool up, Address host, std::size_t size) {
   constexpr std::size_t kHeaders = 42;
   const LinkModel& link = scenario_.link;
@@ -185,11 +185,11 @@ void Network::deliver(const Endpoint& to, const Arrival& arrival) {
 }
 
 double Network::share_of_late(Address to) const {
-  constexpr double kOfLaggards = 0.8;
+  constexpr double kLateShare = 0.8;
   const LinkModel& link = scenario_.link;
-  if (link.late == 0 || scenario_.laggards.empty() || is_shard(to)) return link.late;
+  if (link.late == 0 || scenario_.late_ranks.empty() || is_shard(to)) return link.late;
   const Rank rank{static_cast<std::uint16_t>(rank_at(to))};
-  return scenario_.laggards.contains(rank) ? kOfLaggards : link.late;
+  return scenario_.late_ranks.contains(rank) ? kLateShare : link.late;
 }
 
 const Cut* Network::cut_of(Address from, Address to, bool to_group) const {
@@ -206,7 +206,7 @@ const Cut* Network::cut_of(Address from, Address to, bool to_group) const {
   return nullptr;
 }
 
-/// Few enough bits that a CRC of 32 bits must notice.
+/// So few bits that a CRC of 32 bits must notice.
 Bytes Network::with_flipped_bits(const Bytes& datagram) {
   auto bytes = *datagram;
   for (std::uint64_t i = random_.between(1, 3); i > 0; --i) {
@@ -223,7 +223,7 @@ void Network::add_to(Coverage& coverage) const {
   };
   add("packets", counts_.packets);
   add("to groups", counts_.to_groups);
-  add("not heard in a group", counts_.deaf);
+  add("not heard in a group", counts_.outside_group);
   add("lost", counts_.lost);
   add("duplicated", counts_.duplicated);
   add("late", counts_.late);
@@ -235,8 +235,8 @@ void Network::add_to(Coverage& coverage) const {
   add("queue overflowed", counts_.overflowed);
 }
 
-/// What an unauthenticated peer could send who has seen a packet but knows no token, or a faulty
-/// wire. (Damage that keeps tokens and lengths is UDP's checksum to find.)
+/// What an unauthenticated peer could send that has seen a packet but knows no token, or what a
+/// faulty wire does. (UDP's checksum must find damage that keeps tokens and lengths.)
 Bytes Network::damaged(const Bytes& datagram) {
   auto bytes = *datagram;
   const auto scramble = [&](std::size_t begin, std::size_t end) {

@@ -1,4 +1,5 @@
-// Modelled links: rate, delay, loss, duplication, reordering, replays, damage, partitions, clogs.
+// Model of links: rate, delay, loss, duplication, reordering, replays, damage, partitions,
+// congestion.
 #pragma once
 
 #include <array>
@@ -18,12 +19,12 @@
 
 namespace sluice::sim {
 
-// Where a process is found; goes into Endpoint::ipv4.
+// The address of a process; goes into Endpoint::ipv4.
 using Address = std::uint32_t;
 inline constexpr Address kStandbys = 0x100;
 inline constexpr std::uint16_t kAggregatorPort = 4791;  // of lane 0
 inline constexpr Address kIntruders = 0x8000;
-inline constexpr Address kHostileAddress = 0x7777;  // of a host that is nobody's
+inline constexpr Address kHostileAddress = 0x7777;  // of a host that belongs to no job
 inline constexpr std::array<std::uint8_t, 6> kHostileMac{2, 0, 0, 0, 0, 0x77};
 
 constexpr Address address_of_shard(unsigned shard, bool standby) {
@@ -56,8 +57,8 @@ class Network {
   /// Whether a story loses this packet on its way to one receiver; null: there is no story.
   std::function<bool(const Endpoint& from, const Endpoint& to, const Bytes& datagram)> loses;
 
-  /// Where a lane is known outside: its aggregator's address, a UDP port of its own. In here each
-  /// shard has an address.
+  /// The external address of a lane: the address of its aggregator, with a UDP port of its own.
+  /// Inside the simulation each shard has an address.
   Endpoint outside(Endpoint lane) const;
   Endpoint inside(Endpoint known) const;
 
@@ -67,18 +68,18 @@ class Network {
     groups_.erase(address);
   }
 
-  /// From now on what goes to these multicast groups reaches that host.
+  /// Lets this host receive what is sent to these multicast groups, from now on.
   void set_groups(Address host, std::set<Address> groups) { groups_[host] = std::move(groups); }
 
-  /// `from` as it is in here, `to` as it is known outside.
+  /// `from` is an internal address, `to` an external one.
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
 
-  /// A packet of a host on the segment, whatever it says of its sender. No fault hits it, and
+  /// Sends a packet of a host on the segment, with any sender address. No fault affects it, and
   /// on_send does not see it. `damaged`: it is not what that sender has sent.
   void inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram, bool damaged);
 
   bool faulty() const { return events_.now() < scenario_.faults_end; }
-  /// Whether a pool has a buffer now, as far as chance decides.
+  /// Whether a pool has a buffer now, decided by chance.
   bool pool_has_one() { return !faulty() || !random_.chance(scenario_.pool_misses); }
   /// How many packets a process can send in one turn.
   std::uint64_t room_in_ring(std::uint64_t unlimited) {
@@ -89,11 +90,11 @@ class Network {
 
  private:
   struct Counts {
-    std::uint64_t packets = 0, to_groups = 0, deaf = 0, lost = 0, duplicated = 0, late = 0,
+    std::uint64_t packets = 0, to_groups = 0, outside_group = 0, lost = 0, duplicated = 0, late = 0,
                   ancient = 0, garbage = 0, flipped = 0, cut = 0, congested = 0, overflowed = 0;
   };
 
-  /// `sent`: when a packet to a group has left its sender's link, once for all who receive it.
+  /// `sent`: when a packet to a group has left its sender's link; that is once for all receivers.
   void send_to_one(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
                    std::optional<Time> sent);
   std::vector<Endpoint> receivers(const Endpoint& to) const;

@@ -1,4 +1,4 @@
-// Who could not hear whom, and when: what makes an error about silence just.
+// Which processes could not reach each other, and when: this justifies errors about silence.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class Outages {
   void add(const Cut& cut);
   void add(const Target& who, Time from, Time to);
 
-  /// From now on until `to` the shard serves nobody.
+  /// The shard serves nobody from `from` to `to`.
   void shard_down(unsigned shard, Time from, Time to);
-  /// It does again, earlier than was said.
+  /// It serves again, earlier than was said.
   void shard_back(unsigned shard, Time at);
 
-  /// For how much of the time between `from` and `to` the path between a shard and a rank was not
-  /// whole, in either direction.
+  /// How long, between `from` and `to`, packets could not pass between a shard and a rank in one
+  /// direction or the other.
   Duration blocked(unsigned shard, std::size_t job, unsigned rank, Time from, Time to) const;
 
  private:

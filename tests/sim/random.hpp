@@ -1,4 +1,4 @@
-// The one source of chance in a simulation: everything follows from its seed.
+// The only source of chance in a simulation: its seed determines everything.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace sluice::sim {
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, good enough to search with.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough for a search.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}

@@ -34,7 +34,7 @@ State RankMembership::state() const {
   return tells ? State::kJoining : state;
 }
 
-/// Ops may end only once nobody reaches their tensors any more.
+/// Checks that ops end only when nobody can access their tensors any more.
 void RankMembership::check_end() const {
   require(whole_->over(), "a job is over before that of all ranks");
   if (!hierarchy_) return;

@@ -1,6 +1,6 @@
-// What a rank's process has of its job, and the turns that the library's progress loop gives it: a
-// membership at the aggregators, and, once the ranks have told each other that some of them are on
-// one host, those of which a hierarchy is made.
+// A rank's membership in its job, with the turns that the library's progress loop gives it. It
+// consists of a membership at the aggregators and, once the ranks have found that some of them are
+// on one host, the memberships of a hierarchy.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ class Job;
 
 class RankMembership final : worker::hierarchy::Joining {
  public:
-  /// Begins to join. `step`: in the middle of a turn, before what mates see; may throw.
+  /// Begins to join. `step` is called in the middle of a turn, before each action that mates can
+  /// see; it may throw.
   RankMembership(World& world, Job& job, Host& host, worker::EngineConfig config,
                  std::vector<Endpoint> aggregators, Random& random, std::function<void()> step,
                  std::function<void()> turn);
@@ -32,23 +33,23 @@ class RankMembership final : worker::hierarchy::Joining {
   const Membership& operator*() const { return *membership_; }
   Membership* operator->() { return membership_.get(); }
   const Membership* operator->() const { return membership_.get(); }
-  /// Joining until all that it is made of has joined.
+  /// Joining until all its memberships have joined.
   Membership::State state() const;
   bool over() const { return state() >= Membership::State::kLeft; }
-  void check_end() const;  ///< of what is over
+  void check_end() const;  ///< for what is over
   bool is_of_hosts() const { return hierarchy_ != nullptr; }
-  /// In the job of all ranks.
+  /// The engine in the job of all ranks.
   const worker::Engine& engine() const { return whole_->engine(); }
   std::size_t most_buffers() const;
   bool has_completions() const { return !tells_host() && membership_->has_completions(); }
   std::vector<worker::Completion> take_completions() {
     return tells_host() ? std::vector<worker::Completion>() : membership_->take_completions();
   }
-  /// A loop turns all the time; here it is told that it has something to do.
+  /// A real loop turns all the time; this one must be told that there is something to do.
   void turn_soon() {
     if (hierarchy_) host_.wake(host_.now() + kTurn);
   }
-  /// The process is gone. What mates may still look at stays.
+  /// The process has ended. What mates may still read stays.
   void die();
   void for_each_group(const std::function<void(std::uint32_t group)>& f) const;
 
@@ -70,13 +71,13 @@ class RankMembership final : worker::hierarchy::Joining {
   const std::function<void()> step_;
   const std::function<void()> turn_;
   std::unique_ptr<Membership> membership_;
-  EngineMembership* whole_ = nullptr;  // which it is, or is made of
-  // What each rank says of its host.
+  EngineMembership* whole_ = nullptr;  // this membership, or a part of the hierarchy
+  // The exchange of the ranks' host ids.
   std::optional<OpNumber> told_op_;
   std::uint64_t own_host_ = 0;
   std::vector<std::uint64_t> hosts_;
   std::optional<worker::hierarchy::Placement> placement_;
-  worker::hierarchy::Membership* hierarchy_ = nullptr;  // which it is then
+  worker::hierarchy::Membership* hierarchy_ = nullptr;  // this membership, if there are hosts
   EngineMembership* rail_ = nullptr;
   std::vector<HostSums*> of_host_;
 };

@@ -1,4 +1,4 @@
-// Reads the packets of resynchronisations as they are sent, and counts what has happened in them.
+// Reads the packets of resynchronisations as they are sent, and counts what happens in them.
 #pragma once
 
 #include <cstdint>

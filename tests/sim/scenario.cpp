@@ -34,7 +34,7 @@ std::uint64_t draw_bytes(Random& r, unsigned ranks) {
   return r.pick<std::uint64_t>({4096, 65536, 262144, 1048576}) / ranks + 64;
 }
 
-/// Ranks and jobs fail in every way; aggregators only with what goes with that.
+/// Ranks and jobs fail in every way; aggregators only in ways that fit.
 void draw_mixed(Random& r, Scenario& s) {
   const bool crashes = r.chance(0.15);
   const std::uint64_t jobs = crashes ? 1 : r.pick<std::uint64_t>({1, 1, 1, 2, 3});
@@ -53,7 +53,7 @@ void draw_mixed(Random& r, Scenario& s) {
   if (crashes) draw_crashes(r, s);
 }
 
-/// Aggregators die; whatever else happens is short enough that nobody may be declared failed.
+/// Aggregators die. Everything else is so short that nobody may be declared failed.
 void draw_recovery(Random& r, Scenario& s) {
   const std::uint64_t jobs = r.pick<std::uint64_t>({1, 1, 1, 2});
   for (std::uint64_t j = 0; j < jobs; ++j) {
@@ -73,7 +73,7 @@ void draw_recovery(Random& r, Scenario& s) {
   if (s.theme == Theme::kStandby) draw_standby(r, s);
 }
 
-/// As much as that, beside a host that nobody may notice.
+/// The same faults, with a hostile host that must have no effect.
 void draw_hostile(Random& r, Scenario& s) {
   s.trust = Trust::kAuthenticated;
   draw_recovery(r, s);
@@ -81,7 +81,7 @@ void draw_hostile(Random& r, Scenario& s) {
   if (r.chance(0.2)) draw_standby(r, s);
 }
 
-/// 1% loss and one rank that does not run for 0.3 s of every second; nothing else.
+/// 1% loss, and one rank that does not run for 0.3 s of every second; nothing else.
 void draw_straggling(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = s.link.delay, .loss = 0.01};
   s.liveness = ms(1000);
@@ -96,7 +96,7 @@ void draw_straggling(Random& r, Scenario& s) {
   draw_slow_rank(r, s);
 }
 
-/// Two jobs do the same at one aggregator's link of 100 to 500 Mbit/s, which either can fill.
+/// Two equal jobs at the link of one aggregator, of 100 to 500 Mbit/s, which either can fill.
 void draw_shared_links(Random& r, Scenario& s) {
   s.link =
       LinkModel{.delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = r.pick({12.5, 25.0, 62.5})};
@@ -117,7 +117,7 @@ void draw_shared_links(Random& r, Scenario& s) {
   }
 }
 
-/// Links of 100 Mbit/s to 1 Gbit/s with queues that hold all that the streams can send, or too few.
+/// Links of 100 Mbit/s to 1 Gbit/s, whose queues can hold all that the streams can send, or less.
 void draw_full_links(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)),
                      .host_bytes_per_us = r.pick({12.5, 25.0, 62.5, 125.0})};
@@ -142,7 +142,7 @@ void draw_full_links(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
-/// As many aggregators as ranks, at links of 400 Mbit/s that lose 1%.
+/// As many aggregators as ranks, with links of 400 Mbit/s that lose 1%.
 void draw_lossy_links(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = 50, .loss = 0.01};
   s.integrity = false;
@@ -159,8 +159,8 @@ void draw_lossy_links(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
-/// Many rounds on a network without faults, but for groups that some ranks do not hear.
-void draw_deaf(Random& r, Scenario& s) {
+/// Many rounds on a network without faults, but some ranks do not receive their group.
+void draw_no_multicast(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3))};
   s.integrity = false;
   s.faults_end = Time{};
@@ -195,7 +195,7 @@ void draw_wide(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
-/// Faults that together would silence the living for too long are not drawn together.
+/// Faults that together would silence living processes for too long are not combined.
 void moderate(Scenario& s) {
   if (!s.cuts.empty()) s.link.loss = std::min(s.link.loss, 0.1);
   if (s.pool_misses >= 0.1 || s.full_rings >= 0.1) s.link.loss = std::min(s.link.loss, 0.05);
@@ -203,7 +203,7 @@ void moderate(Scenario& s) {
     return job.fault == Fault::kDuplicateRank;
   });
   if (!contested) return;
-  // Who is silent for long is declared failed, and another may have its place.
+  // A process that is silent for long is declared failed, and another may take its place.
   s.cuts.clear();
   s.pauses.clear();
   s.pool_exhaustions.clear();
@@ -220,7 +220,7 @@ std::uint16_t JobPlan::smallest_payload() const {
 }
 
 double Scenario::loss() const {
-  const double pools = 1 - (1 - pool_misses) * (1 - pool_misses);  // the sender's, the receiver's
+  const double pools = 1 - (1 - pool_misses) * (1 - pool_misses);  // of the sender, of the receiver
   return link.loss + pools + full_rings + link.bit_flips;
 }
 
@@ -231,12 +231,12 @@ Duration Scenario::longest_way() const {
 }
 
 Duration Scenario::settling_bound() const {
-  // Every time-out may have to run once, for the generation that the faults have spoiled and for
-  // the one that the ranks begin again; then come the ops that are left, at most one block, or key,
-  // a round.
+  // Every time-out may have to pass once, for the generation that the faults have spoiled and for
+  // the one that the ranks begin again. Then the remaining ops follow, with at most one block, or
+  // key, per round.
   Duration bound = 2 * (liveness + kFormation + kAggregatorTimeout + kJoinTimeout);
   for (const JobPlan& job : jobs)
-    if (!job.hosts.empty()) bound += 2 * (kFormation + kJoinTimeout);  // of its rails
+    if (!job.hosts.empty()) bound += 2 * (kFormation + kJoinTimeout);  // for its rails
   for (const JobPlan& job : jobs)
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
@@ -265,7 +265,7 @@ Scenario make_scenario(std::uint64_t seed) {
       seed % 33 == 32 ? Theme::kManyRanks
       : seed % 33 == 31
           ? r.pick({Theme::kFullLinks, Theme::kIncast, Theme::kSharedLinks, Theme::kLossyLinks})
-      : seed % 33 == 30 ? Theme::kDeaf
+      : seed % 33 == 30 ? Theme::kNoMulticast
                         : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
@@ -295,18 +295,19 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kLossyLinks:
       draw_lossy_links(r, s);
       break;
-    case Theme::kDeaf:
-      draw_deaf(r, s);
+    case Theme::kNoMulticast:
+      draw_no_multicast(r, s);
       break;
   }
   draw_clocks(r, s);
   moderate(s);
   const bool crashes_at_first_result = s.theme == Theme::kCrashes && s.jobs[0].ranks <= 2;
   const bool recovers = s.theme == Theme::kCrashes || s.theme == Theme::kStandby;
-  if (recovers && !crashes_at_first_result) draw_laggards(seed, s);
+  if (recovers && !crashes_at_first_result) draw_late_ranks(seed, s);
   Random places(derive(seed, 1));
   for (JobPlan& job : s.jobs)
-    job.is_local = s.link.host_bytes_per_us == 0 && places.chance(0.5) && s.theme != Theme::kDeaf;
+    job.is_local =
+        s.link.host_bytes_per_us == 0 && places.chance(0.5) && s.theme != Theme::kNoMulticast;
   if (s.trust == Trust::kAuthenticated && Random(derive(seed, 4)).chance(0.5))
     s.trust = Trust::kEncrypted;
   draw_groups(seed, s);

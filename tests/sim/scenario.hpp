@@ -25,22 +25,22 @@ inline constexpr Duration kJoinRetryMax = std::chrono::milliseconds(40);
 inline constexpr Duration kAncient = std::chrono::milliseconds(3000);  // oldest packet that comes
 inline constexpr Duration kTurn = std::chrono::microseconds(20);       // of a poll loop
 
-/// How every path between a worker and an aggregator behaves until `Scenario::faults_end`.
+/// The behaviour of every path between a worker and an aggregator until `Scenario::faults_end`.
 struct LinkModel {
   Duration delay{};
   double bytes_per_us = 0;           ///< of each path; 0: no limit
-  double host_bytes_per_us = 0;      ///< of each host's link, each way; 0: no limit
-  std::size_t host_queue_bytes = 0;  ///< that wait for the link to a host; 0: any number
+  double host_bytes_per_us = 0;      ///< of each host's link, in each direction; 0: no limit
+  std::size_t host_queue_bytes = 0;  ///< that may wait for the link to a host; 0: any number
   double loss = 0;
   double duplicate = 0;
   double late = 0;  ///< share of packets that are delayed up to `late_max` more
   Duration late_max{};
-  double ancient = 0;    ///< share of packets that come once more, up to kAncient later
-  double garbage = 0;    ///< share of packets that come once more, damaged but for tokens
-  double bit_flips = 0;  ///< share of packets with flipped bits, wherever; needs integrity
+  double ancient = 0;    ///< share of packets that come a second time, up to kAncient later
+  double garbage = 0;    ///< share of packets that come a second time, damaged except for tokens
+  double bit_flips = 0;  ///< share of packets with flipped bits anywhere; needs integrity
 };
 
-/// Between some ranks of a job and some aggregators little or nothing passes in one direction.
+/// Between some ranks of a job and some aggregators, few or no packets pass in one direction.
 struct Cut {
   std::size_t job = 0;
   RankSet ranks;
@@ -48,11 +48,11 @@ struct Cut {
   bool downstream = true;
   Time from{};
   Time to{};
-  double bytes_per_us = 0;  ///< 0: a partition; else the path is congested, its queue short
-  bool of_group = false;    ///< what comes by multicast alone does not pass, perhaps for ever
+  double bytes_per_us = 0;  ///< 0: a partition; otherwise the path is congested, with a short queue
+  bool of_group = false;    ///< only packets to the group do not pass, perhaps for ever
 };
 
-/// Whom a fault of a process hits: an aggregator, or a rank of a job.
+/// The process that a fault affects: an aggregator, or a rank of a job.
 struct Target {
   bool aggregator = true;
   unsigned shard = 0;
@@ -60,7 +60,7 @@ struct Target {
   unsigned rank = 0;
 };
 
-/// A process does not run; then it gets what its receive ring could hold.
+/// A process does not run. Then it gets what its receive ring could hold.
 struct Pause {
   Target who;
   Time from{};
@@ -74,11 +74,11 @@ struct PoolExhaustion {
   Time to{};
 };
 
-/// An aggregator is killed in the middle of a send, or retires and ends, and is started again
-/// unless it is for good.
+/// An aggregator is killed in the middle of a send, or retires and ends. It is started again,
+/// unless it ended for good.
 struct Crash {
   unsigned shard = 0;
-  std::uint64_t after_sends = 0;  ///< of that generation
+  std::uint64_t after_sends = 0;  ///< in that generation
   std::optional<Duration> down{};
   bool retires = false;
 };
@@ -86,7 +86,7 @@ struct Crash {
 /// A second process of a shard, at an address that the workers know.
 struct Standby {
   unsigned shard = 0;
-  bool from_start = false;  ///< else it starts some time after the first one died
+  bool from_start = false;  ///< otherwise it starts some time after the first one died
   Duration takes_over_after{};
 };
 
@@ -115,49 +115,49 @@ struct JobPlan {
   std::uint16_t streams = 0;
   std::uint8_t history = 0;
   std::uint16_t block_elements = 256;
-  std::vector<std::uint16_t> payload_bytes;  ///< offered, by rank
+  std::vector<std::uint16_t> payload_bytes;  ///< by rank: what it offers
   unsigned depth = 1;                        ///< ops in flight
   worker::SearchLimits search;
   Duration start_spread{};
   Duration pause_max{};      ///< between ops
   bool shared_port = false;  ///< all ranks behind one port of the aggregator
   bool is_local = false;     ///< all ranks are on the aggregators' machine
-  /// By rank, what it says of its host, if several are on one: 0: it has none in common.
+  /// By rank: what it says of its host, if several are on one; 0: it shares none.
   std::vector<std::uint64_t> hosts = {};
   std::uint64_t min_chunk_of_rail = worker::hierarchy::kMinChunkOfRail;
   std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;
   Duration fault_after{};
-  std::optional<Duration> revived_after;  ///< a dead rank comes back
-  std::size_t fault_op = 0;               ///< of the first program
+  std::optional<Duration> revived_after;  ///< after this time a dead rank comes back
+  std::size_t fault_op = 0;               ///< in the first program
   OpSpec other_op{};                      ///< what the victim calls instead
-  bool swapped = false;                   ///< or it calls that op and the next in swapped order
+  bool swapped = false;                   ///< or it swaps that op and the next
 
   std::uint16_t smallest_payload() const;
   std::size_t host_count() const { return hosts.empty() ? ranks : HostPlan(hosts).hosts(); }
   bool sums_by_hosts(const OpSpec& op) const { return !hosts.empty() && sim::sums_by_hosts(op); }
 };
 
-/// Of an op, before they are halved to fit.
+/// For an op, before they are halved to fit.
 inline std::uint16_t wanted_block_elements(const JobPlan& job, const OpSpec& op) {
   return op.block_elements == 0 ? job.block_elements : op.block_elements;
 }
 
-/// What a scenario is about; within a theme everything is drawn at random.
+/// The theme of a scenario; within a theme everything is drawn at random.
 enum class Theme {
   kMixed,        ///< faults of ranks and jobs
   kCrashes,      ///< aggregators die and come back: nothing else may fail
   kLost,         ///< an aggregator dies for good
-  kStandby,      ///< another takes over
-  kSlowRank,     ///< a rank that is paused again and again must never count as lost
+  kStandby,      ///< another aggregator takes over
+  kSlowRank,     ///< a rank that is paused again and again, and must never be declared failed
   kManyRanks,    ///< up to 256
-  kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
-  kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
-  kIncast,       ///< the same with short queues, to which all ranks send at a time
-  kSharedLinks,  ///< two jobs at slow links, one of more streams: they get equal shares
-  kLossyLinks,   ///< slow links lose packets: what is lost is soon repaired
-  kDeaf,         ///< nothing is lost but what goes by multicast to some ranks
+  kHostileHost,  ///< a host without the secret overhears jobs that authenticate all packets
+  kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent twice
+  kIncast,       ///< the same with short queues, to which all ranks send at the same time
+  kSharedLinks,  ///< two jobs at slow links, one with more streams: they get equal shares
+  kLossyLinks,   ///< slow links lose packets: losses are soon repaired
+  kNoMulticast,  ///< nothing is lost except multicast to some ranks
 };
 const char* name(Theme theme);
 
@@ -165,8 +165,8 @@ const char* name(Theme theme);
 enum class Trust {
   kNone,
   kSecret,         ///< joins prove the job's secret
-  kAuthenticated,  ///< and every packet
-  kEncrypted       ///< and those with values are encrypted
+  kAuthenticated,  ///< in addition, every packet is authenticated
+  kEncrypted       ///< in addition, packets with values are encrypted
 };
 const char* name(Trust trust);
 
@@ -182,34 +182,34 @@ struct Scenario {
   Duration liveness = kLiveness;
   bool integrity = false;
   bool multicast = false;     ///< jobs have groups
-  bool source_ports = false;  ///< aggregators tell ranks from which UDP ports to send
+  bool source_ports = false;  ///< aggregators choose the UDP ports from which ranks send
   Trust trust = Trust::kNone;
   LinkModel link;
   Time faults_end{};
-  RankSet laggards;  ///< ranks of all jobs to which most packets come late, if any do
+  RankSet late_ranks;  ///< ranks of all jobs; if packets are late, then most packets to these
   std::vector<Cut> cuts;
   std::vector<Pause> pauses;
   std::vector<PoolExhaustion> pool_exhaustions;
   std::vector<Crash> crashes;
   std::vector<Standby> standbys;
-  double pool_misses = 0;         ///< share of allocations that fail until the faults end
+  double pool_misses = 0;         ///< share of allocations that fail, until the faults end
   double full_rings = 0;          ///< share of turns in which only a few packets can be sent
   std::size_t receive_ring = 64;  ///< packets that wait for a paused process
   Duration clock_offset_max{};
-  double clock_drift_max = 0;  ///< seconds per second, fast or slow
+  double clock_drift_max = 0;  ///< seconds per second; clocks are fast or slow
   std::vector<JobPlan> jobs;
-  RankSet overheard;  ///< ranks whose links a hostile host hears; none: there is no such host
+  RankSet overheard;  ///< ranks whose links a hostile host overhears; empty: there is no such host
 
-  /// Upper bound of the share of packets that do not arrive, cuts apart.
+  /// An upper bound of the share of packets that do not arrive, without cuts.
   double loss() const;
-  /// How long a packet that is news to its receiver may have been under way.
+  /// How long a packet that is new to its receiver may have been under way.
   Duration longest_way() const;
-  /// How long after the faults' end everything has ended.
+  /// How long after the end of the faults everything must have ended.
   Duration settling_bound() const;
 };
 
-/// The secret of one of its jobs, as all know it who shall; null: it has none. Jobs whose hosts
-/// have several ranks have that of all jobs without one, as their rails have.
+/// The secret of one of its jobs, for all that must know it; null if it has none. All jobs with
+/// several ranks on a host have the secret of the first such job, as their rails do.
 std::shared_ptr<const Secret> secret_of(std::uint32_t job, const Scenario& scenario);
 
 Scenario make_scenario(std::uint64_t seed);

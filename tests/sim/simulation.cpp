@@ -52,7 +52,7 @@ AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess:
   return process;
 }
 
-/// The other lanes of its process die with it.
+/// The other lanes of its process die, too.
 void Simulation::killed(const AggregatorProcess& lane, Time back) {
   with_lanes_of(lane, [&](AggregatorProcess& each) {
     each.kill(back);
@@ -77,7 +77,7 @@ void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& 
       aggregator->note_welcome(packet.job(), number, packet.as<wire::Welcome>().token);
 }
 
-/// The dead aggregator's standby starts, if it has one that does not run yet.
+/// Starts the standby of the dead aggregator, if it has one that does not run yet.
 void Simulation::take_over(const AggregatorProcess& dead) {
   for (const Standby& standby : scenario_.standbys) {
     if (standby.shard != dead.shard()) continue;
@@ -123,7 +123,7 @@ void Simulation::plan_fault(Job& job) {
       return add_app(job, plan.victim, ++next_port_, Role::kIntruder).begin(0);
     const bool disconnects = plan.fault == Fault::kDisconnect;
     if (plan.hosts.empty() || random_.chance(0.3)) return die(job, victim, disconnects);
-    // In the middle of a turn, or else between two of them.
+    // In the middle of a turn, or between two turns.
     const auto now = [this, &job, &victim, disconnects] { die(job, victim, disconnects); };
     victim.die_after(random_.below(random_.pick({10, 100, 1000})), now);
     ++planned_;
@@ -157,7 +157,7 @@ void Simulation::die(Job& job, App& app, bool disconnects) {
   });
 }
 
-/// Calls f with the lane and the others of its process.
+/// Calls f with the lane and the other lanes of its process.
 template <class F>
 void Simulation::with_lanes_of(const AggregatorProcess& lane, F&& f) {
   for (auto& other : aggregators_)
@@ -166,7 +166,7 @@ void Simulation::with_lanes_of(const AggregatorProcess& lane, F&& f) {
       f(*other);
 }
 
-/// Calls f with every process that the fault hits.
+/// Calls f with every process that the fault affects.
 template <class F>
 void Simulation::with(const Target& who, F&& f) {
   if (who.aggregator) {
@@ -260,25 +260,25 @@ void Simulation::run() {
   check_what_was_sent_again();
 }
 
-/// Where packets only wait in queues nothing, and where short queues overflow not much.
+/// If packets only wait in queues, nothing is sent twice; if short queues overflow, not much is.
 void Simulation::check_what_was_sent_again() {
   Coverage counts;
   add_to(counts);
-  // Until it is known how fast and how short the queues are, windows grow to all streams, and what
-  // overflows then is lost, and may be a second time before the time-out has told of the first.
+  // Until a rank knows how fast and how short the queues are, its window grows to all streams. What
+  // overflows then is lost, and may be lost again before the time-out for the first loss.
   std::uint64_t until_known = 0;
   for (const auto& job : jobs_) until_known += job->plan.ranks * job->plan.streams;
   if (scenario_.theme == Theme::kIncast)
     require(counts["worker.data_resent"] <= counts["worker.data_sent"] / 10 + 2 * until_known,
             std::to_string(counts["worker.data_resent"]) + " DATA were sent again of " +
                 std::to_string(counts["worker.data_sent"]));
-  if (scenario_.theme == Theme::kDeaf) check_what_was_repaired(counts);
+  if (scenario_.theme == Theme::kNoMulticast) check_what_was_repaired(counts);
   if (scenario_.theme == Theme::kSharedLinks) check_shares();
   if (scenario_.theme == Theme::kLossyLinks) check_goodput();
   if (scenario_.theme != Theme::kFullLinks && scenario_.theme != Theme::kSharedLinks) return;
   require(counts["worker.data_resent"] == 0, "DATA was sent again that was not lost");
-  // A PROBE for what a stream awaits costs 48 bytes. In jobs of one sum and one start few are sent;
-  // where several ops begin, and end, all streams may ask at such a moment.
+  // A PROBE for what a stream awaits costs 48 bytes. In jobs with one sum and one start few are
+  // sent; if several ops begin and end, all streams may ask at such a moment.
   const std::uint64_t may_ask =
       scenario_.theme == Theme::kSharedLinks ? until_known / 2 : 2 * until_known;
   require(counts["worker.probes_sent"] <= counts["worker.data_sent"] / 1000 + may_ask,
@@ -286,9 +286,9 @@ void Simulation::check_what_was_sent_again() {
               std::to_string(counts["worker.data_sent"]) + " DATA, of which none was lost");
 }
 
-/// Two jobs that did the same took about as long, however many streams they had. Who narrows first
-/// while both begin stays behind a while: a fifth in one run of a thousand. By streams one of them
-/// would take 1.6 times as long.
+/// Two equal jobs must take about the same time, however many streams they have. The job that
+/// reduces its window first, while both begin, stays behind for a while: by a fifth in one run of a
+/// thousand. If shares depended on streams, one would take 1.6 times as long.
 void Simulation::check_shares() const {
   const Duration first = jobs_[0]->ranks[0].left_at.time_since_epoch();
   const Duration second = jobs_[1]->ranks[0].left_at.time_since_epoch();
@@ -297,8 +297,8 @@ void Simulation::check_shares() const {
               " and " + std::to_string(second / std::chrono::milliseconds(1)) + " ms");
 }
 
-/// A sum took not much longer than links without losses need for it. The more ranks, the more of
-/// its rounds lose a packet; and a rank that loses twice at its end waits for a third of this.
+/// A sum must not take much longer than on links without losses. With more ranks, more of its
+/// rounds lose a packet; and a rank that loses two packets at its end waits for a third of this.
 void Simulation::check_goodput() const {
   const OpSpec& sum = scenario_.jobs[0].programs[0][0];
   const std::chrono::duration<double, std::micro> needed(
@@ -310,11 +310,11 @@ void Simulation::check_goodput() const {
           "a sum took " + std::to_string(took / needed) + " of what links need");
 }
 
-/// Who does not hear the group gets his results by unicast as soon as that is known; for others the
-/// group suffices.
+/// A rank that does not receive the group gets its results by unicast as soon as that is known; for
+/// the others the group is enough.
 void Simulation::check_what_was_repaired(Coverage& counts) const {
-  // Rounds of a stream: as many as others may be ahead when the rank first asks, and then each
-  // after a time-out.
+  // Rounds of a stream: as many as others may be ahead when the rank first asks, then one for each
+  // time-out.
   constexpr std::uint64_t kBeforeItIsKnown = 60;
   std::uint64_t may_be = 0;
   for (const Cut& cut : scenario_.cuts) {
@@ -328,7 +328,7 @@ void Simulation::check_what_was_repaired(Coverage& counts) const {
   require(counts["worker.data_resent"] == 0, "DATA was sent again that was not lost");
 }
 
-/// Of two processes with one rank, one does the work.
+/// If two processes claim one rank, one of them does the work.
 void Simulation::check_duplicates(const Job& job) const {
   if (job.plan.fault != Fault::kDuplicateRank || job.silence_seen) return;
   std::uint64_t well = 0;

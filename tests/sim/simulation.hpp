@@ -21,12 +21,12 @@ class Simulation {
   void run();
   void add_to(Coverage& coverage);
 
-  // What a story does between two events, as a seed plans it beforehand.
-  /// Goes on until `holds()`; false: all ranks are done before.
+  // For stories, which act between two events as a seed plans in other simulations.
+  /// Continues until `holds()`; returns false if all ranks are done before.
   bool run_until(const std::function<bool()>& holds);
-  /// A rank's process dies, and aggregators may be told that its port is gone.
+  /// A rank's process dies; aggregators may be informed that its port was removed.
   void kill_rank(std::size_t job, unsigned rank, bool disconnects);
-  /// The aggregator with all of its lanes; kNever: it will not boot again.
+  /// An aggregator with all its lanes is killed; kNever: it does not boot again.
   void kill_aggregator(unsigned shard, bool standby, Time back);
   void retire_aggregator(unsigned shard, std::optional<Duration> down);
   void pause(const Target& who, Duration length);
@@ -65,7 +65,7 @@ class Simulation {
   RecoveryWatch watch_;
   CounterWatch counter_watch_;
   SourcePortWatch source_port_watch_;
-  std::unique_ptr<HostileHost> hostile_host_;  ///< null: there is none
+  std::unique_ptr<HostileHost> hostile_host_;  ///< null if there is none
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::uint16_t next_port_ = 1;

@@ -1,4 +1,4 @@
-// A process's way into the network. A killed aggregator stops at one of its sends.
+// The interface by which a process sends. A killed aggregator stops at one of its sends.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,10 @@ class Sink final : public KeepingSink {
     return buffer;
   }
 
-  /// A received datagram in a buffer of this process; empty if there is none.
+  /// A received datagram in a buffer of this process; an empty one if the pool is empty.
   Buffer received(const Bytes& datagram) {
     if (is_dry()) return {};
-    return make_buffer(pool_, is_encrypted(*datagram)  // which is decrypted where it lies
+    return make_buffer(pool_, is_encrypted(*datagram)  // it is decrypted in place
                                   ? std::make_shared<std::vector<std::byte>>(*datagram)
                                   : datagram);
   }
@@ -61,7 +61,7 @@ class Sink final : public KeepingSink {
   bool stopped() const { return sends_left_ == 0; }
   Pool& pool() { return *pool_; }
   const Endpoint& self() const { return self_; }
-  std::uint64_t sent() const { return sent_; }  ///< so far, by all generations of the process
+  std::uint64_t sent() const { return sent_; }  ///< by all generations of the process
   std::uint64_t full() const { return full_; }  ///< packets that found the ring full
 
  private:

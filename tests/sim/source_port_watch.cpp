@@ -13,7 +13,7 @@ std::pair<Address, unsigned> SourcePortWatch::lane_at(Address shard) const {
 
 bool SourcePortWatch::is_faultless() const {
   return scenario_.theme == Theme::kFullLinks || scenario_.theme == Theme::kIncast ||
-         scenario_.theme == Theme::kSharedLinks || scenario_.theme == Theme::kDeaf;
+         scenario_.theme == Theme::kSharedLinks || scenario_.theme == Theme::kNoMulticast;
 }
 
 void SourcePortWatch::on_challenge(const Endpoint& from, const Endpoint& to,
@@ -43,7 +43,7 @@ void SourcePortWatch::on_send(const Endpoint& from, const Endpoint& to, const Pa
   if (packet.kind() == Kind::kJoin) {
     told.joined_from[lane].insert(from.udp_port);
     if (!ports.empty()) ++coverage_[is_told ? "source ports.used" : "source ports.not used"];
-  } else if (packet.kind() != Kind::kLeave) {  // that one it repeats while it joins again
+  } else if (packet.kind() != Kind::kLeave) {  // a LEAVE is repeated while the rank joins again
     require(told.joined_from[lane].contains(from.udp_port),
             "a rank sends from a port from which it has not joined");
   }

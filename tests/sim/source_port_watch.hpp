@@ -1,5 +1,5 @@
-// Reads from which UDP ports ranks send: those that they were told, and at a network without faults
-// no others. (Where nothing is answered at a told port, a rank goes back to its own.)
+// Checks from which UDP ports ranks send: the ports that an aggregator chose for them, and without
+// faults no others. (If such a port gets no answer, a rank uses its own again.)
 #pragma once
 
 #include <array>
@@ -23,11 +23,12 @@ class SourcePortWatch {
 
  private:
   struct Told {
-    std::array<std::set<std::uint16_t>, limits::kMaxLanes> ports;  // ever, by lane
+    // All that were ever chosen, by lane.
+    std::array<std::set<std::uint16_t>, limits::kMaxLanes> ports;
     std::array<std::set<std::uint16_t>, limits::kMaxLanes> joined_from;
   };
 
-  /// The process whose lane it is, by the address of its lane 0; and the lane.
+  /// The process of the lane, by the address of its lane 0; and the number of the lane.
   std::pair<Address, unsigned> lane_at(Address shard) const;
   void on_challenge(const Endpoint& from, const Endpoint& to, const wire::Challenge& challenge);
   bool is_faultless() const;

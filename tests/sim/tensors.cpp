@@ -31,7 +31,7 @@ float widen(BFloat16 half) {
   return std::bit_cast<float>(std::uint32_t{half.bits} << 16);
 }
 
-/// `value` as an integer number of units 2^exponent, to nearest, ties to even.
+/// `value` in units of 2^exponent, as an integer: rounded to nearest, ties to even.
 std::uint32_t units(double value, int exponent) {
   return static_cast<std::uint32_t>(std::nearbyint(std::ldexp(value, -exponent)));
 }
@@ -42,7 +42,7 @@ Float16 narrow(float value, Float16) {
   const double size = std::fabs(static_cast<double>(value));
   if (size >= 65520.0) return {static_cast<std::uint16_t>(sign | 0x7c00)};
   const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
-  // Adding the fraction with its hidden bit carries into the exponent where it must.
+  // The addition of the fraction with its hidden bit carries into the exponent if it must.
   const std::uint32_t bits =
       static_cast<std::uint32_t>(exponent + 14) * 1024 + units(size, exponent - 10);
   return {static_cast<std::uint16_t>(sign | bits)};
@@ -115,7 +115,7 @@ void store(std::byte* at, A value) {
 
 __extension__ using Int128 = __int128;
 
-/// Integers do not wrap in it.
+/// It holds integers without wrapping.
 template <class T>
 void average_element(const std::vector<const std::byte*>& owners, unsigned ranks,
                      std::size_t offset, std::byte* out) {
@@ -139,7 +139,7 @@ void reduce_element(const OpSpec& op, const std::vector<const std::byte*>& owner
   store<T>(out + offset, acc);
 }
 
-// A table, since std::pow was a quarter of the simulator's time.
+// A table, as std::pow took a quarter of the simulator's time.
 constexpr std::array kMagnitudes = {1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0,
                                     1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9};
 
@@ -176,7 +176,7 @@ void fill_block(Random& random, std::byte* at, std::uint64_t count, bool nan_all
   }
 }
 
-/// Numbers of about one magnitude, in place of those that are not zero.
+/// Replaces values that are not zero by numbers of about one magnitude.
 void even_out(Random& random, std::byte* at, std::uint64_t count) {
   if (random.chance(0.3)) return;
   const int exponent = random.chance(0.5) ? 0 : static_cast<int>(random.below(269)) - 140;
@@ -188,7 +188,7 @@ void even_out(Random& random, std::byte* at, std::uint64_t count) {
   }
 }
 
-/// Some elements of a block that is zero become -0.
+/// Makes some elements of a zero block -0.
 void strew_negative_zeros(Random& random, std::byte* at, std::uint64_t count, std::size_t size) {
   for (std::uint64_t i = 0; i < count; ++i)
     if (random.chance(0.2)) at[i * size + size - 1] = std::byte{0x80};
@@ -218,7 +218,7 @@ void with_type(ElementType type, F&& f) {
   }
 }
 
-/// The type of the data: what is moved is any bits.
+/// The type of the data: what is moved can have any bits.
 ElementType data_type(const OpSpec& op) {
   if (!moves(op)) return op.type;
   switch (element_bytes(op.type)) {
@@ -359,7 +359,7 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
       if (is_mostly_finite) even_out(random, at, count);
       tensor.travels[b] = true;
     } else if (claims) {
-      tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
+      tensor.travels[b] = random.chance(0.1);  // the bitmap may have more bits than needed
     }
     if (claims && tensor.travels[b]) tensor.bitmap[b / 64] |= std::uint64_t{1} << (b % 64);
   }
@@ -409,7 +409,7 @@ int most_of(const OpSpec& op) {
   return op.encoding == Encoding::kInt8 ? 127 : 7;
 }
 
-/// The largest magnitude, which is NaN where one is not finite.
+/// The largest magnitude; NaN if an element is not finite.
 double largest(std::span<const std::byte> block) {
   double most = 0;
   for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
@@ -420,7 +420,7 @@ double largest(std::span<const std::byte> block) {
   return most;
 }
 
-/// A scaled block as it arrives.
+/// Changes a block into what arrives after scaling.
 void quantize(const OpSpec& op, const Rounder& rounder, std::span<std::byte> block) {
   const double size = largest(block);
   const int most = most_of(op);
@@ -462,8 +462,8 @@ std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
 
 namespace {
 
-/// As the public header has it: whether a block of a sum or an average is as near to the exact
-/// result of what the ranks had as is promised.
+/// Checks the promise of the public header: how near a block of a sum or an average is to the exact
+/// result of what the ranks had.
 void check_bound(const OpSpec& op, unsigned ranks, std::span<const std::span<const std::byte>> had,
                  std::span<const std::byte> exact_of_sent, std::span<const std::byte> got) {
   const bool is_average = op.reduction == Reduction::kAverage;
@@ -487,7 +487,7 @@ void check_bound(const OpSpec& op, unsigned ranks, std::span<const std::span<con
 
 namespace {
 
-/// `ranks`: as many as have a tensor; by `divisor` an average divides.
+/// `ranks` is how many have a tensor; an average divides by `divisor`.
 Outcome reduce(const OpSpec& op, std::span<const Tensor> tensors, unsigned divisor,
                std::uint32_t block_elements) {
   const auto ranks = static_cast<unsigned>(tensors.size());
@@ -569,11 +569,11 @@ bool sums_by_hosts(const OpSpec& op) {
 
 namespace {
 
-/// What a host has of a tensor: blocks travel that are not zero, and those that it holds but
-/// partly.
+/// A host's tensor: the blocks that travel are those that are not zero, and those of which it holds
+/// only a part.
 Tensor sum_of_host(const OpSpec& op, const HostPlan& hosts, std::size_t host,
                    std::uint32_t block_elements) {
-  OpSpec on_host = op;  // what travels is encoded, and that alone
+  OpSpec on_host = op;  // only what travels is encoded
   on_host.encoding = Encoding::kNone;
   std::vector<Tensor> tensors;
   Range held;
@@ -633,7 +633,7 @@ std::vector<std::uint64_t> candidates(const OpSpec& op) {
     return keys;
   }
   Random random(derive(op.seed, 3000));
-  const bool hot = random.chance(0.3);  // many in a small range
+  const bool hot = random.chance(0.3);  // many keys in a small range
   const std::uint64_t begin = hot ? random.below(op.key_bound - 2 * wanted) : 0;
   for (std::uint64_t i = 0; i < wanted; ++i)
     keys.push_back(hot && random.chance(0.9) ? begin + random.below(2 * wanted)
@@ -643,7 +643,7 @@ std::vector<std::uint64_t> candidates(const OpSpec& op) {
   return keys;
 }
 
-/// The largest magnitude in a row; NaN if there is one.
+/// The largest magnitude in a row; NaN if there is a NaN.
 double magnitude(const OpSpec& op, const std::byte* row) {
   double most = 0;
   with_type(op.type, [&](auto t) {
@@ -684,7 +684,7 @@ Pairs make_pairs(const OpSpec& op, unsigned rank) {
 
 namespace {
 
-/// The rows as they arrive, where those of one chunk travel as one.
+/// Changes the rows into what arrives: the rows of one chunk travel together.
 void travel(const OpSpec& op, unsigned chunk_bits, Rounder rounder, Pairs& pairs) {
   if (op.encoding == Encoding::kNone) return;
   const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
@@ -697,7 +697,7 @@ void travel(const OpSpec& op, unsigned chunk_bits, Rounder rounder, Pairs& pairs
   }
 }
 
-/// Of pairs as they arrive; by `divisor` an average divides.
+/// Sums pairs as they arrive; an average divides by `divisor`.
 PairSums sum_pairs(const OpSpec& op, std::vector<Pairs> all, unsigned divisor,
                    unsigned chunk_bits) {
   const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
@@ -746,7 +746,7 @@ PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
 
 PairSums sum_pairs_by_hosts(const OpSpec& op, const HostPlan& hosts, unsigned chunk_bits) {
   if (hosts.hosts() == 1) return sum_pairs(op, hosts.ranks(), chunk_bits);
-  OpSpec on_host = op, between = op;  // what travels is encoded, and rejected, and that alone
+  OpSpec on_host = op, between = op;  // only what travels is encoded and rejected
   on_host.encoding = Encoding::kNone;
   on_host.threshold = 0;
   if (op.reduction == Reduction::kAverage) between.reduction = Reduction::kSum;

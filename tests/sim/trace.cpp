@@ -36,7 +36,7 @@ std::string columns_of(const Packet& packet) {
   return text;
 }
 
-/// What is worth reading of a kind beyond job, sender and stream.
+/// The interesting fields of a kind, except job, sender and stream.
 template <class T>
 std::string details(const Packet&, const T&) {
   return {};

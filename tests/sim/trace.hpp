@@ -11,7 +11,7 @@ namespace sluice::sim {
 void trace(const char* what, Time now, const Endpoint& from, const Endpoint& to,
            std::span<const std::byte> datagram);
 
-/// A line of the story besides the packets.
+/// Prints a line between those of packets.
 void trace_note(bool on, Time now, const char* format, ...) __attribute__((format(printf, 3, 4)));
 
 }  // namespace sluice::sim

@@ -1,4 +1,4 @@
-// Whether an error is one that its scenario explains. What nothing explains is a defect.
+// Whether the scenario explains an error. An error without an explanation is a defect.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,19 +12,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// From a time-out's end to what it does: clocks, turns, a KEEPALIVE that was late.
+/// From the end of a time-out to its effect: clocks, turns, a KEEPALIVE that was late.
 constexpr Duration kMargin = milliseconds(150);
-/// From an aggregator's verdict to the last rank: repeated by each KEEPALIVE until it arrives.
+/// From an aggregator's decision to the last rank: each KEEPALIVE repeats it until it arrives.
 constexpr Duration kNews = milliseconds(1000);
-/// For so long a rank that hears of a rail's end awaits why.
+/// How long a rank that sees the end of a rail waits for the reason.
 constexpr Duration kCauseOfRail = milliseconds(5000);
-/// From a disconnect to the last rank, where hardly a packet is lost.
+/// From a disconnect to the last rank, if few packets are lost.
 constexpr Duration kDisconnectDelay = milliseconds(300);
-/// What does not happen in a million seeds: that of some KEEPALIVEs none comes, say.
+/// The probability of something that does not happen in a million seeds, such as the loss of
+/// several KEEPALIVEs.
 constexpr double kUnlikely = 1e-9;
-constexpr double kRare = 1e-6;  // where the sum of chances is known less well
+constexpr double kRare = 1e-6;  // if the sum of probabilities is known less well
 
-/// The shard that the message speaks of, or nothing.
+/// The shard that the message names, or nothing.
 std::optional<unsigned> shard_named(const Error& error) {
   const std::string text = error.what();
   const std::string word = "aggregator ";
@@ -43,8 +44,8 @@ std::string who(const Job& job, unsigned rank) {
 
 }  // namespace
 
-/// The path between an aggregator and a rank was so bad that none may have come of the KEEPALIVEs
-/// or repeated WELCOMEs that were sent meanwhile, one in each interval.
+/// Whether the path between an aggregator and a rank was so bad that perhaps no KEEPALIVE or
+/// repeated WELCOME has come; one is sent in each interval.
 bool Job::may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const {
   const Scenario& s = world_.scenario;
   const Duration whole =
@@ -53,8 +54,8 @@ bool Job::may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) cons
   return sent < 1 || std::pow(s.loss(), sent) > kUnlikely;
 }
 
-/// The ranks of a dead aggregator must all be back within the liveness time-out: each try, of
-/// which a standby gets every other, takes three packets.
+/// The ranks of a dead aggregator must all be back within the liveness time-out. Each attempt takes
+/// three packets, and every second one goes to a standby.
 bool Job::may_miss_resumption() const {
   const Scenario& s = world_.scenario;
   const double through = std::pow(1 - std::min(s.loss(), 1.0), 3);
@@ -62,13 +63,14 @@ bool Job::may_miss_resumption() const {
   return std::pow(1 - through, static_cast<double>(s.liveness / interval)) > kRare;
 }
 
-/// Of a shard with a standby, both aggregators may form the job, and each count on a JOIN of the
-/// rank: it repeats none once it is a member at one, but the other takes JOINs of the last two
-/// intervals (and copies that come late) as well. From there, the sequence is
-///   JOIN -> here, PENDING -> rank, formed here, WELCOMEs -> rank, none of which it takes;
+/// If a shard has a standby, both aggregators may form the job, and each rely on a JOIN of the
+/// rank. The rank repeats no JOIN once it is a member at one of them, but the other accepts the
+/// JOINs of the last two intervals (and copies that come late). Then the sequence is
+///   JOIN -> here, PENDING -> rank, formed here, WELCOMEs -> rank, none of which it accepts;
 ///   JOIN -> the other, WELCOME -> rank, KEEPALIVEs -> the other from then on, none here.
-/// (The second line may also be the first, if the JOIN from before comes in here, fresh or late.)
-/// Nothing tells this aggregator that the rank lives; whom it does hear it must not keep waiting.
+/// (The second line may also be the first, if the earlier JOIN arrives here, new or late.) This
+/// aggregator cannot know that the rank lives, and must not let the ranks wait from which it
+/// receives packets.
 bool Job::was_taken_in_elsewhere(const AggregatorProcess& aggregator, std::uint32_t id,
                                  unsigned number) const {
   const Scenario& s = world_.scenario;
@@ -100,13 +102,13 @@ void Job::judge_silence(const AggregatorProcess& aggregator, std::uint32_t id, u
             who(*this, rank) + " is declared failed too late");
     return;
   }
-  // The process that the aggregator knows is over, and it could not be told so; the next one has
-  // another generation of the job. (It counts its own pauses as nobody's silence.)
+  // The process that the aggregator knows has ended, and could not be informed; the next one has
+  // another generation of the job. (It does not count its own pauses as silence.)
   const Time replaced = std::max({facts.failed_at, facts.rejoined_at, facts.left_at});
   const Duration unheard = liveness + world_.scenario.longest_way() +
                            world_.outages.blocked(aggregator.shard(), index, rank, replaced, now);
   const bool just_replaced = replaced != Time{} && replaced >= last - unheard;
-  // Joins of one generation may cross at two addresses: the rank serves one, the other gives it up.
+  // JOINs of one generation may cross at two addresses: the rank uses one, the other gives it up.
   const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(id, number);
   require(just_replaced || elsewhere || was_taken_in_elsewhere(aggregator, id, number) ||
               may_be_unheard(aggregator.shard(), rank, last, now),
@@ -130,8 +132,8 @@ void Job::judge(const App& app, const Error& error, Time waits_since) {
           who(*this, app.rank()) + ": the error comes too late" + what);
 }
 
-/// Of a job of hosts: its rails form after it; why a rail has ended comes by the whole job, perhaps
-/// late; and its memory lasts until a stopped rank has gone on, at least.
+/// In a job of hosts, the rails form after the job; the reason of a rail's end comes from the whole
+/// job, perhaps late; and its memory lasts at least until a stopped rank has continued.
 Duration Job::passed_on() const {
   return plan.hosts.empty() ? Duration{} : 2 * kFormation + kCauseOfRail + kMargin;
 }
@@ -166,7 +168,7 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
       return aggregator_lost(app, error);
     case ErrorCode::kFormationFailed:
       return formation_failed(app, error);
-    case ErrorCode::kRankLeft:  // not of who passes on what else ended the job
+    case ErrorCode::kRankLeft:  // not of a rank that passes on another reason
       if ((plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave) &&
           names_victim(error) && other.called_leave && says_how_it_left(error))
         causes.push_back({other.left_at, kNews + others_held_up(app, other.left_at)});
@@ -200,19 +202,19 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
   return causes;
 }
 
-/// When ranks come to an op depends on all that they called before it, so this is never late.
+/// When ranks reach an op depends on all that they called before, so this is never late.
 std::vector<Cause> Job::mismatch(const Error& error) const {
   if (!error.rank() || !error.op()) return {};
   const Cause never_late{world_.events.now(), {}};
-  // Streams of a rank that calls another op may be in different ops.
+  // The streams of a rank that calls another op may be in different ops.
   const bool tells_numbers = std::string(error.what()).find("op number") != std::string::npos;
   const bool is_right_op = tells_numbers || *error.op() == plan.fault_op ||
                            (plan.swapped && *error.op() == plan.fault_op + 1);
   if (plan.fault == Fault::kOpMismatch && speaks_of_victim(error) && is_right_op)
     return {never_late};
   if (plan.programs.size() == 1) return {};
-  // A rank that was declared failed before the job formed is in its next generation, others in the
-  // first: still, or until it had the same error and went on to the next generation.
+  // A rank that was declared failed before the job formed is in its next generation, while others
+  // are in the first: still, or until they had the same error and began the next generation.
   std::vector<Cause> causes;
   for (const auto& other : apps)
     if (other->program() != apps[0]->program()) causes.push_back(never_late);
@@ -228,7 +230,7 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
   const Duration noticed = s.liveness + s.liveness / 100 + kNews;
   std::vector<Cause> causes;
   if (lost.died) {
-    // Of a rank that dies before the job has formed, a JOIN may come after the disconnect, or late.
+    // A JOIN of a rank that dies before the job has formed may come after the disconnect, or late.
     const bool formed = app.active_since() <= lost.died_at;
     const bool at_once = formed && lost.disconnected && s.loss() < 0.02 &&
                          s.pool_exhaustions.empty() && s.crashes.empty();
@@ -236,21 +238,21 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
     causes.push_back({lost.died_at, at_once ? kDisconnectDelay : noticed + join_is_late});
   }
   if (lost.silent_at != Time{}) causes.push_back({lost.silent_at, kNews});
-  // A restarted aggregator may declare a rank failed that it has not heard for a large part of the
-  // time-out.
+  // A restarted aggregator may declare a rank failed if it has received nothing from it for a large
+  // part of the time-out.
   const Time now = world_.events.now();
   for (unsigned shard = 0; shard < s.shards; ++shard) {
     const Duration blocked =
         world_.outages.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
     if (last_death(shard) != Time{} && (blocked >= s.liveness / 2 || may_miss_resumption()))
       causes.push_back({now, {}});
-    // A paused rank was declared failed, and then finds that the others have left.
+    // A paused rank was declared failed, and then sees that the others have left.
     const Duration absent =
         world_.outages.blocked(shard, index, app.rank(), lost.left_at - s.liveness, now);
     if (last_death(shard) != Time{} && lost.called_leave && absent >= s.liveness / 2)
       causes.push_back({lost.left_at, noticed});
   }
-  // An aggregator that is lost for good is named as such by all, not the rank that told of it.
+  // If an aggregator is lost for good, all ranks must name it, and not the rank that reported it.
   if (lost.failed && !shard_gone()) causes.push_back({lost.failed_at, noticed});
   if (plan.fault == Fault::kAbortingLeave && names_victim(error))
     causes.push_back({lost.left_at, noticed});
@@ -268,7 +270,7 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
   if (shard && shard_unreachable(*shard, app.rank())) causes.push_back({world_.events.now(), {}});
   if (plan.fault == Fault::kShutDown && shard_gone(0)) causes.push_back({last_death(0), noticed});
   if (plan.fault == Fault::kShutDown) return causes;
-  // A generation that its aggregator has lost cannot go on without one of its ranks.
+  // A generation that its aggregator has lost cannot continue without one of its ranks.
   const bool one_missing =
       anyone(&RankFacts::died) || anyone(&RankFacts::rejoined) || over_for_some;
   for (unsigned lost = 0; lost < world_.scenario.shards && one_missing; ++lost)
@@ -277,8 +279,8 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
   return causes;
 }
 
-/// When an aggregator retired soon after the job had formed there, Time{} if none did: ranks that
-/// have no progress yet may meet an old JOIN of one that has, at a standby.
+/// When an aggregator retired soon after the job had formed there; Time{} if none did. Ranks
+/// without progress may then meet, at a standby, an old JOIN of a rank that has progress.
 Time Job::sent_away_young() const {
   if (world_.scenario.standbys.empty()) return {};
   const Duration young = 4 * (world_.scenario.liveness / 10) + world_.scenario.longest_way();
@@ -289,7 +291,7 @@ Time Job::sent_away_young() const {
   return {};
 }
 
-/// Within the time-out the path was not whole for a good part of it.
+/// Whether the path was interrupted for a large part of the time-out.
 bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
   const Time now = world_.events.now();
   return world_.outages.blocked(shard, index, rank, now - kAggregatorTimeout - kMargin, now) >=
@@ -297,8 +299,8 @@ bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
 }
 
 std::vector<Cause> Job::formation_failed(const App& app, const Error& error) const {
-  // An aggregator waits so long, one after the other where there are several; a rank that was in
-  // and has joined again gives up by itself, much later.
+  // An aggregator waits so long, several of them one after the other. A rank that was a member and
+  // has joined again gives up by itself, much later.
   const bool was_in = app.active_since() != kNever;
   const unsigned formations = std::min(world_.scenario.shards, 2u);
   const Cause at_all{Time{}, was_in ? kJoinTimeout + kAggregatorTimeout + kMargin
@@ -315,21 +317,21 @@ std::vector<Cause> Job::formation_failed(const App& app, const Error& error) con
   return {};
 }
 
-/// Each rank may be there, but not all at one aggregator at a time.
+/// Whether each rank may be there, but not all at one aggregator at the same time.
 bool Job::may_not_meet(const App& app) const {
-  // A rank that leaves through an aggregator's restart may hold up the next generation.
+  // A rank that leaves during an aggregator's restart may delay the next generation.
   const bool one_leaves = std::any_of(apps.begin(), apps.end(), [&](const auto& other) {
     return other->program() < app.program() && !other->over();
   });
   if (plan.fault == Fault::kRejoin && one_leaves && !world_.scenario.crashes.empty()) return true;
-  // Shard 0 died when it had welcomed some ranks: from then on they wait at the other shards for
-  // those that it had not, also while it is down.
+  // Shard 0 died when it had welcomed some ranks. From then on they wait at the other shards for
+  // the ranks that it had not welcomed, also while it is down.
   const Time welcomed = last_death(0);
   if (world_.scenario.shards > 1 && welcomed != Time{} &&
       welcomed > world_.events.now() - kFormation - kNews)
     return true;
-  // Some ranks wait at a standby's, others at an aggregator that comes back again and again: they
-  // meet where it does not die any more, and the time to form may have begun long before.
+  // Some ranks wait at a standby, others at an aggregator that comes back again and again. They
+  // meet where it does not die any more, and the formation time-out may have begun long before.
   for (const Standby& standby : world_.scenario.standbys) {
     const Time died = last_death(standby.shard);
     if (died != Time{} && died > world_.events.now() - kFormation) return true;
@@ -337,7 +339,8 @@ bool Job::may_not_meet(const App& app) const {
   return shard_gone();
 }
 
-/// Lost in one way or another while a job may have formed without it, or hardly to be heard.
+/// Whether the rank was lost in some way while a job may have formed without it, or was hardly
+/// reachable.
 bool Job::may_be_absent(unsigned rank) const {
   if (rank >= plan.ranks) return false;
   const RankFacts& facts = ranks[rank];
@@ -350,7 +353,7 @@ bool Job::may_be_absent(unsigned rank) const {
 }
 
 // -------------------------------------------------------------------------------------- lateness
-/// Of the shard's last process that died; Time{} if none has.
+/// When the shard's last process died; Time{} if none has.
 Time Job::last_death(unsigned shard) const {
   Time last{};
   for (const auto& aggregator : aggregators_)
@@ -358,12 +361,12 @@ Time Job::last_death(unsigned shard) const {
   return last;
 }
 
-/// How much later than else a rank may learn of something.
+/// How much later than usual a rank may learn of something.
 Duration Job::held_up(unsigned rank, Time since) const {
   Duration sum{};
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
     sum += world_.outages.blocked(shard, index, rank, since, world_.events.now());
-    // An aggregator that comes back waits for all ranks before it gives one up, however often.
+    // An aggregator that comes back waits for all ranks before it gives one up, each time.
     const Time died = last_death(shard);
     if (died != Time{} && died >= since - world_.scenario.liveness)
       sum += std::max(died - since, Duration{}) + world_.scenario.liveness + kFormation;
@@ -371,7 +374,7 @@ Duration Job::held_up(unsigned rank, Time since) const {
   return sum;
 }
 
-/// Who leaves is let go when the last of the others has shown its position.
+/// A rank that leaves is released when the last of the others has shown its position.
 Duration Job::others_held_up(const App& app, Time since) const {
   Duration longest{};
   for (unsigned rank = 0; rank < plan.ranks; ++rank)

@@ -1,5 +1,5 @@
-// Reads what jobs' streams have waited for, now and then, as a daemon's control thread does: each
-// stream waits for one thing at any moment, so all causes together grow as time does.
+// Samples what jobs' streams have waited for, as a daemon's control thread does. A stream waits for
+// one thing at any moment, so the sum over all causes grows as time does.
 #pragma once
 
 #include <chrono>

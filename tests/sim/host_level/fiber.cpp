@@ -2,7 +2,7 @@
 
 #include <utility>
 
-// Known to the address sanitizer's library alone.
+// Only the address sanitizer's library has these.
 extern "C" {
 __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom,
                                                           std::size_t bytes);

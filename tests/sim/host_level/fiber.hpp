@@ -1,4 +1,4 @@
-// A function that can be left in its middle, and gone on with.
+// A function that can be left in its middle and continued.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace sluice::sim {
 
 class Fiber {
  public:
-  /// `body` runs up to its first leave() with the first go_on(). It throws nothing.
+  /// The first go_on() runs `body` up to its first leave(). It must not throw.
   explicit Fiber(std::function<void()> body);
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
   void go_on();
-  /// From within the body: go_on() returns.
+  /// To be called by the body: go_on() returns.
   static void leave();
   bool ended() const { return ended_; }
 
@@ -29,7 +29,7 @@ class Fiber {
   ucontext_t own_{};
   ucontext_t caller_{};
   bool ended_ = false;
-  // For the sanitizer, which is to know on which stack it is.
+  // for the sanitizer, which must know the current stack
   const void* caller_stack_ = nullptr;
   std::size_t caller_stack_bytes_ = 0;
 };

@@ -18,7 +18,7 @@ Host::Host(const HostSizes& sizes_given, std::uint64_t seed)
   leave_chance_ = random.pick({0.05, 0.3, 0.8});
 }
 
-/// Whoever still runs is unwound.
+/// Unwinds the fibers that still run.
 Host::~Host() {
   is_over_ = true;
   for (Mate& mate : mates_)
@@ -53,7 +53,7 @@ void Host::run() {
     now += std::chrono::nanoseconds(random.below(2000));
     mate.fiber->go_on();
     if (!problem_.empty()) throw Bug(problem_);
-    // Nobody has anything to do but to wait for the time.
+    // All have nothing to do except to wait.
     if (resting_ > 4 * mates_.size()) {
       now += std::chrono::microseconds(random.below(5000));
       resting_ = 0;

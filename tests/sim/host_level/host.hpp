@@ -1,5 +1,6 @@
-// One host of the simulation: its ranks, each a fiber, and the memory that they share. At any load
-// or store there another rank may go on, die or be stopped. What follows comes from the seed alone.
+// One host of the simulation: its ranks, each a fiber, and their shared memory. At each load or
+// store there, another rank may continue, or this one may die or be stopped. The seed determines
+// all of it.
 #pragma once
 
 #include <cstddef>
@@ -25,23 +26,24 @@ class Host final : public SharedMemory {
   Time now{};
   Random random;
 
-  /// What the rank does, from now on until it returns or dies.
+  /// The work of the rank, which runs until it returns or the rank dies.
   void start(LocalRank rank, std::function<void()> body);
-  /// Until all have returned or died. Throws Bug if that takes too long, or one of them did.
+  /// Runs until all have returned or died. Throws Bug if that takes too long, or if one of them
+  /// did.
   void run();
 
-  /// Of a running rank, which found nothing to do: others go on, and time passes.
+  /// Called by a running rank that has nothing to do: others continue, and time passes.
   void rest();
 
-  /// In the middle of whatever it does, so many steps from now.
+  /// In the middle of its work, after so many steps.
   void kill_after(LocalRank rank, std::uint64_t steps) { mates_[rank].steps_to_death = steps; }
   void stop_after(LocalRank rank, std::uint64_t steps, Duration time) {
     mates_[rank].steps_to_stop = steps;
     mates_[rank].stop_time = time;
   }
-  /// Mates do not reach its process any more.
+  /// Mates can no longer access its process.
   void unmap_after(LocalRank rank, std::uint64_t steps) { mates_[rank].steps_to_unmap = steps; }
-  bool has_ended(LocalRank rank) const { return mates_[rank].fiber->ended(); }  ///< or is dead
+  bool has_ended(LocalRank rank) const { return mates_[rank].fiber->ended(); }  ///< or has died
   bool was_stopped(LocalRank rank) const { return mates_[rank].was_stopped; }
 
  private:
@@ -54,14 +56,14 @@ class Host final : public SharedMemory {
     bool was_stopped = false;
   };
 
-  /// Others may go on.
+  /// Others may continue.
   void on_step(LocalRank rank) override;
   void on_change(LocalRank) override { resting_ = 0; }
   bool ended() const;
 
   std::vector<Mate> mates_;
   LocalRank running_ = 0;
-  std::size_t resting_ = 0;  // so many have found nothing to do, one after the other
+  std::size_t resting_ = 0;  // how many in succession have found nothing to do
   bool is_over_ = false;
   double leave_chance_;
   std::string problem_;

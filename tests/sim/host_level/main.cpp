@@ -1,5 +1,5 @@
-// The engines of one host's ranks, interleaved at every load and store of what they share, with
-// deaths, stops and wrong calls at each step. A failing seed prints how to replay it.
+// The engines of one host's ranks, interleaved at each access to shared memory, with deaths, stops
+// and wrong calls at any step. For a seed that fails it prints how to replay it.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -45,8 +45,8 @@ enum class Fault {
 constexpr std::array kFaultNames = {"none",   "death",  "stop",     "death and stop", "mismatch",
                                     "leaves", "aborts", "time-out", "unmapped"};
 
-/// An op of a job of several hosts is cut into chunks: of one of them the ranks want no more than
-/// that, and hold the same.
+/// In a job of several hosts an op is cut into chunks. The ranks want no more than one of them in
+/// an op, and hold the same.
 struct ChunkSpec : OpSpec {
   Range chunk;  ///< all elements, or some blocks
   bool is_whole() const { return chunk.begin == 0 && chunk.end == element_count; }
@@ -135,7 +135,7 @@ Plan draw(std::uint64_t seed) {
   for (std::uint64_t i = 0; i < ops; ++i) {
     ChunkSpec& op = plan.ops.emplace_back(draw_op(random, plan.sizes.ranks));
     op.number = i;
-    const std::size_t most = plan.sizes.slot_bytes / element_bytes(op.type);  // it fits a slot
+    const std::size_t most = plan.sizes.slot_bytes / element_bytes(op.type);  // it fits into a slot
     op.block_elements = static_cast<std::uint16_t>(std::min<std::size_t>(op.block_elements, most));
     op.chunk = random.chance(0.2) ? draw_chunk(random, op) : Range{0, op.element_count};
   }
@@ -150,7 +150,7 @@ Plan draw(std::uint64_t seed) {
 }
 
 // ------------------------------------------------------------------------------------------ ranks
-/// Of the chunk.
+/// What the rank wants of the chunk.
 std::vector<Range> wanted_of(const ChunkSpec& op, unsigned rank, unsigned ranks) {
   std::vector<Range> wanted = wanted_by(op, rank, ranks);
   if (op.is_whole()) return wanted;
@@ -160,7 +160,7 @@ std::vector<Range> wanted_of(const ChunkSpec& op, unsigned rank, unsigned ranks)
   return wanted;
 }
 
-/// What a rank asks for, as the library lays it out.
+/// A rank's part, as the library lays it out.
 Part part_of(const ChunkSpec& op, unsigned rank, unsigned ranks) {
   const auto range = [](const Range& r) { return worker::ElementRange{r.begin, r.end}; };
   Part part;
@@ -179,7 +179,7 @@ class App {
   App(Host& host, const Plan& plan, LocalRank rank, std::uint64_t seed)
       : host_(host), plan_(plan), rank_(rank), random_(derive(seed, 100 + rank)) {}
 
-  /// All that this rank does.
+  /// Everything that this rank does.
   void run() {
     const auto board = host_.board_of(rank_);
     Engine engine(config(), *board);
@@ -214,7 +214,7 @@ class App {
   const std::optional<Error>& failure() const { return failure_; }
   std::uint64_t right() const { return right_; }
 
-  /// Nobody writes to what a caller has back.
+  /// Checks that nobody writes to what a caller has back.
   void check_retired() const {
     if (host_.has_parted(rank_) || host_.is_dead(rank_)) return;
     for (const auto& memory : retired_)
@@ -270,7 +270,7 @@ class App {
     if (open.in_place) open.zeros_are_there = random_.chance(0.5);
     if (all_hold_all(op) && random_.chance(0.5))
       open.found = {.nonzero = std::vector<std::uint64_t>(block_count(op) / 64 + 1)};
-    // Addresses stay: the engine has them.
+    // Addresses must stay, as the engine has them.
     const OpNumber expected = submitted_++;
     Open& placed = open_.emplace(expected, std::move(open)).first->second;
     OpRequest request;
@@ -322,12 +322,13 @@ class App {
     return (bits[b / 64] >> (b % 64) & 1) != 0;
   }
 
-  /// Of what is moved a rank may know where it holds zeros, and one whose output has zeros that
-  /// they are there.
+  /// For an op that moves elements, a rank may know where it holds zeros; and a rank whose output
+  /// has zeros may say so.
   void draw_known_zeros(Open& open) {
     const ChunkSpec& op = open.op;
     std::vector<std::uint64_t> own(block_count(op) / 64 + 1);
-    std::vector<bool> is_zero(op.element_count, true);  // in a part of a block that is
+    // Also in a block of which it holds only a part.
+    std::vector<bool> is_zero(op.element_count, true);
     for (LocalRank r = 0; r < ranks(); ++r) {
       const Tensor tensor = make_tensor(op, r, ranks(), op.block_elements);
       for_each_block(op, held_by(op, r, ranks()), [&](std::uint64_t b, const Range& some) {
@@ -346,8 +347,8 @@ class App {
         if (is_zero[i]) std::fill_n(out, element_bytes(op.type), std::byte{0});
   }
 
-  /// Those that some rank has, of all that somebody wants; and a -0 in those of ours that nobody
-  /// has. Blocks may be searched in larger ones.
+  /// Checks the found blocks: those that some rank has, of all that somebody wants; and a -0 in a
+  /// block of ours that nobody has. Blocks may be searched together.
   void check_found(const Open& open) const {
     const ChunkSpec& op = open.op;
     const worker::FoundBlocks& found = *open.found;
@@ -390,7 +391,7 @@ class App {
     coverage["ops, of found -0"] += found.has_negative_zero;
   }
 
-  /// Of a tensor of an open op: in a region, or not.
+  /// Where a tensor of an open op lies in a region; nothing if in none.
   std::optional<worker::host::Place> place_of(std::span<const std::byte> tensor) {
     if (random_.chance(0.4)) return std::nullopt;
     for (auto& [number, open] : open_) {
@@ -432,7 +433,7 @@ class App {
       coverage["ops, in regions"] += !open.regions.empty();
     }
     for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
-      // What others may still reach is a copy that stays as it is.
+      // Memory that others may still access is a copy that does not change.
       if (!host_.has_parted(rank_)) std::fill(memory->begin(), memory->end(), kScribble);
       retired_.push_back(std::move(*memory));
     }
@@ -454,8 +455,8 @@ class App {
     require(open.input == own, "an input was written");
   }
 
-  /// The blocks that are not zero, where all ranks hold the whole tensor. Others than these may be
-  /// counted in larger ones.
+  /// Checks the counts of blocks that are not zero, if all ranks hold the whole tensor. Otherwise
+  /// blocks may be counted together.
   void check_counts(const ChunkSpec& op, const OpStatistics& found) const {
     if (op.encoding == Encoding::kNone && op.reduction != Reduction::kProduct) return;
     std::uint64_t own = 0;
@@ -492,7 +493,7 @@ class App {
     ++coverage["ops, counted"];
   }
 
-  /// It has a cause in what the plan did, and names its rank.
+  /// Checks that the error has a cause in the plan, and names its rank.
   void judge(const Error& error) const {
     ++coverage[std::string("error: ") +
                std::string(kFaultNames[static_cast<std::size_t>(plan_.fault)]) + ", " +
@@ -571,7 +572,7 @@ void simulate(std::uint64_t seed) {
   }
 }
 
-/// Of what should happen in some thousand seeds, what did not.
+/// The events that should occur in some thousand seeds, and did not.
 std::vector<std::string> missing() {
   std::vector<std::string> names = {
       "ops that ended well",           "parted",

@@ -7,7 +7,7 @@
 
 namespace sluice::sim {
 
-/// Between the two halves of a call, others may go on, too.
+/// Other ranks may also continue between the two halves of a call.
 class SimulatedBoard final : public worker::host::Board {
  public:
   SimulatedBoard(SharedMemory& memory, LocalRank self) : memory_(memory), self_(self) {}
@@ -79,7 +79,7 @@ class SimulatedBoard final : public worker::host::Board {
     }
     return Copied::kAll;
   }
-  /// Begins in one step with what was looked at before.
+  /// The check before it and its start are one step.
   Copied write(LocalRank to, std::span<const Transfer> transfers) override {
     require(!mate(to).has_parted, "a rank that has parted is written to");
     for (const Transfer& transfer : transfers) {

@@ -1,5 +1,5 @@
-// What the ranks of a host share in a simulation, as their engines see it: words, calls, slots,
-// regions with tensors, and each other's processes.
+// What the ranks of a host share in a simulation, in the form in which their engines see it: words,
+// calls, slots, regions with tensors, and each other's processes.
 #pragma once
 
 #include <array>
@@ -34,30 +34,30 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   const HostSizes sizes;
-  std::uint64_t reads = 0, writes = 0;  // of mates' processes
+  std::uint64_t reads = 0, writes = 0;  // of other ranks' processes
 
-  /// What a rank's engine sees of it.
+  /// The view of a rank's engine.
   std::unique_ptr<worker::host::Board> board_of(LocalRank rank);
 
-  /// A region of the rank's: where its tensors lie that others may reach.
+  /// A region of the rank, in which those of its tensors lie that others may access.
   std::uint64_t share(LocalRank rank, std::span<std::byte> memory);
   void share_no_more(LocalRank rank, std::uint64_t region) { mates_[rank].regions.erase(region); }
 
-  /// Memory of the rank's process, until it is unmapped as often as it was mapped.
+  /// Memory of the rank's process. It must be unmapped as often as it was mapped.
   void map(LocalRank rank, std::span<std::byte> memory) { mates_[rank].mapped.push_back(memory); }
   void unmap(LocalRank rank, std::span<std::byte> memory);
-  /// Mates do not reach its process any more.
+  /// Mates can no longer access its process.
   void unmap_all(LocalRank rank) { mates_[rank].is_unmapped = true; }
 
-  /// Its process is gone.
+  /// Its process has ended.
   void end(LocalRank rank) { mates_[rank].is_dead = true; }
   bool is_dead(LocalRank rank) const { return mates_[rank].is_dead; }
   bool has_parted(LocalRank rank) const { return mates_[rank].has_parted; }
 
  protected:
-  /// The rank reads or writes next, or has just done so.
+  /// Called before and after each read or write of the rank.
   virtual void on_step(LocalRank rank) = 0;
-  /// It has told something new.
+  /// The rank has published something new.
   virtual void on_change(LocalRank rank) = 0;
 
  private:
@@ -66,7 +66,7 @@ class SharedMemory {
     std::optional<OpNumber> op;
     Call call;
   };
-  /// Of a piece, so that another one's are not taken for them.
+  /// The number of the piece shows whether the entry is of another piece.
   struct Blocks {
     std::uint64_t piece = 0;
     std::uint64_t blocks = 0;

@@ -4,9 +4,10 @@
 namespace sluice::sim {
 namespace {
 
-/// From a time-out's end until the last rank knows: a KEEPALIVE's interval, a way, a turn.
+/// From the end of a time-out until the last rank knows: the interval of a KEEPALIVE, a delay, a
+/// turn.
 constexpr Duration kNews = std::chrono::milliseconds(150);
-/// From a restart to the first result: ranks notice it, join again, and tell where they are.
+/// From a restart to the first result: ranks notice it, join again, and send their positions.
 constexpr Duration kResumption = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -26,7 +27,7 @@ STORY("A sum is right though packets are lost both ways") {
 STORY("A contribution that comes twice counts once") {
   begins({});
   until_sent(1, Kind::kWelcome, shard(0), rank(2));
-  rank(2).stops_for(ms(50));  // so the first round waits, and has those of 0 and 1
+  rank(2).stops_for(ms(50));  // so the first round waits, and has the blocks of 0 and 1
   link(rank(0), shard(0)).repeats(5, Kind::kData, ms(3));
   link(rank(1), shard(0)).repeats(5, Kind::kData, ms(3));
   ends();
@@ -100,7 +101,7 @@ STORY(
   link(shard(0), rank(1)).is_cut_for(ms(100));
   until_sent(1, Kind::kLeave, rank(0), shard(0));
   passes(ms(30));
-  shard(0).crashes(ms(150));  // what it has kept for rank 1 is gone
+  shard(0).crashes(ms(150));  // what it has kept for rank 1 is lost
   ends();
   all_sums_are_right();
 }
@@ -315,7 +316,7 @@ STORY("Recorded KEEPALIVEs keep no dead rank alive") {
   begins({.trust = Trust::kAuthenticated});
   until_all_have_joined();
   link(rank(1), shard(0)).repeats(20, Kind::kKeepAlive, ms(1000));
-  rank(2).stops_for(ms(800));  // or all is summed before
+  rank(2).stops_for(ms(800));  // otherwise all is summed before
   passes(ms(700));
   rank(1).dies();
   ends();

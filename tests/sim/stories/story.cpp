@@ -6,7 +6,7 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::uint16_t kBlockElements = 256;
-constexpr Time kStoryEnds{std::chrono::seconds(60)};  // after it nothing may fail any more
+constexpr Time kStoryEnds{std::chrono::seconds(60)};  // nothing may fail after that
 
 OpSpec sum_of(std::size_t job, std::size_t number, std::size_t blocks) {
   OpSpec op;
@@ -16,27 +16,27 @@ OpSpec sum_of(std::size_t job, std::size_t number, std::size_t blocks) {
   return op;
 }
 
-/// Nothing happens in it but what the story makes happen.
-Scenario quiet(const Cast& cast) {
+/// A scenario in which nothing happens except what the story makes happen.
+Scenario quiet(const Setup& setup) {
   Scenario s;
-  s.shards = cast.shards;
-  s.trust = cast.trust;
-  s.streams = static_cast<std::uint16_t>(cast.shards * cast.streams);
+  s.shards = setup.shards;
+  s.trust = setup.trust;
+  s.streams = static_cast<std::uint16_t>(setup.shards * setup.streams);
   s.link.delay = ms(1);
   s.faults_end = kStoryEnds;
-  if (cast.standby) s.standbys.push_back({.shard = 0, .from_start = true});
-  for (std::size_t job = 0; job < cast.jobs; ++job) {
+  if (setup.standby) s.standbys.push_back({.shard = 0, .from_start = true});
+  for (std::size_t job = 0; job < setup.jobs; ++job) {
     JobPlan plan;
     plan.id = static_cast<std::uint32_t>(10 + job);
-    plan.ranks = cast.ranks;
+    plan.ranks = setup.ranks;
     plan.streams = s.streams;
     plan.block_elements = kBlockElements;
-    plan.payload_bytes.assign(cast.ranks, s.payload_bytes);
+    plan.payload_bytes.assign(setup.ranks, s.payload_bytes);
     Program& program = plan.programs.emplace_back();
-    for (std::size_t i = 0; i < cast.sums; ++i) program.push_back(sum_of(job, i, cast.blocks));
+    for (std::size_t i = 0; i < setup.sums; ++i) program.push_back(sum_of(job, i, setup.blocks));
     s.jobs.push_back(std::move(plan));
   }
-  cast.also(s);
+  setup.also(s);
   return s;
 }
 
@@ -48,13 +48,13 @@ Bytes with_a_flipped_bit(const Bytes& datagram) {
 
 }  // namespace
 
-/// What happens to packets of a path, or to the next few of one kind.
+/// What happens to packets on a path, or to the next few of one kind.
 struct Story::Rule {
   enum class Act { kDrop, kRepeat, kFlip };
   Address from;
   Address to;
   Act act = Act::kDrop;
-  std::optional<Kind> kind{};  ///< nothing: any
+  std::optional<Kind> kind{};  ///< nothing: any kind
   unsigned packets = std::numeric_limits<unsigned>::max();
   Time ends = kNever;
   Duration later{};
@@ -63,10 +63,10 @@ struct Story::Rule {
 Story::Story() = default;
 Story::~Story() = default;
 
-void Story::begins(const Cast& cast, Tracing tracing) {
+void Story::begins(const Setup& setup, Tracing tracing) {
   REQUIRE(!simulation_);
-  sums_ = cast.sums;
-  scenario_ = std::make_unique<Scenario>(quiet(cast));
+  sums_ = setup.sums;
+  scenario_ = std::make_unique<Scenario>(quiet(setup));
   simulation_ = std::make_unique<Simulation>(*scenario_, tracing == Tracing::kOn);
   simulation_->world().network.loses = [this](const Endpoint& from, const Endpoint& to,
                                               const Bytes& datagram) {
@@ -146,7 +146,7 @@ Story::Sent& Story::sent(Address from, Address to, Kind kind) {
   return sent_[{from, to, kind}];
 }
 
-/// Sees what is sent, and decides what becomes of it.
+/// Sees what is sent, and decides whether it is lost.
 bool Story::loses(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return false;

@@ -1,8 +1,7 @@
-// Stories: what one fault, at one moment, does to a small cluster, told in the order of what
-// happens.
+// Stories: the effect of one fault, at one moment, on a small cluster, in the order of events.
 //
-// A story is a simulation without random faults. It names its cast, says what happens and when,
-// lets the simulation end, and says what each rank got:
+// A story is a simulation without random faults. It describes the cluster, says what happens and
+// when, lets the simulation end, and says what each rank got:
 //
 //   STORY("A rank that dies is named to all others within the liveness time-out") {
 //     begins({.ranks = 3});
@@ -12,12 +11,13 @@
 //     rank(0).got(ErrorCode::kWorkerLost, {.rank = 1, .within = kLiveness + ms(50)});
 //   }
 //
-// Moments are events of the protocol where possible. What random seeds check (results to the bit,
-// causes and times of errors, buffers, hangs) is checked here, too. `./sluice-stories --list-tests`
+// Moments are events of the protocol if possible. The checks of random seeds (results to the bit,
+// causes and times of errors, buffers, hangs) are made here, too. `./sluice-stories --list-tests`
 // prints the titles; begins({...}, Tracing::kOn) prints every packet of a story.
 //
-// stories/reliability.cpp has at least one for each promise of docs/reliability.md that the engines
-// keep. What daemons and libraries keep (memory, peers of one machine, settings) no story can show.
+// stories/reliability.cpp has at least one story for each promise of docs/reliability.md that the
+// engines keep. A story cannot show what daemons and libraries keep (memory, peers of one machine,
+// settings).
 #pragma once
 
 #include <functional>
@@ -40,17 +40,17 @@ namespace sluice::sim {
 
 using wire::Kind;
 
-/// Who is there, and what all ranks do: sums of dense tensors, one after the other.
-struct Cast {
+/// The cluster, and what all ranks do: sums of dense tensors, one after the other.
+struct Setup {
   unsigned ranks = 3;
   unsigned shards = 1;
   unsigned jobs = 1;
   bool standby = false;     ///< of shard 0, running from the start
-  std::size_t sums = 2;     ///< that each rank calls
-  std::size_t blocks = 40;  ///< of each; a round of a stream has one
+  std::size_t sums = 2;     ///< how many each rank calls
+  std::size_t blocks = 40;  ///< of each sum; a round of a stream has one
   unsigned streams = 1;     ///< of each shard
   Trust trust = Trust::kNone;
-  /// Whatever else a scenario can have.
+  /// Changes anything else in the scenario.
   std::function<void(Scenario&)> also = [](Scenario&) {};
 };
 
@@ -66,24 +66,24 @@ class Story {
   class ShardOf;
   class Link;
 
-  /// What an error must say.
+  /// What an error must contain.
   struct Says {
-    std::optional<unsigned> rank = {};  ///< at fault
-    Duration after{};                   ///< the last act, at the earliest
+    std::optional<unsigned> rank = {};  ///< the one at fault
+    Duration after{};                   ///< at the earliest, from the last act
     Duration within = kNever.time_since_epoch();
-    std::string text = {};  ///< within the message
+    std::string text = {};  ///< a part of the message
   };
 
-  void begins(const Cast& cast, Tracing tracing = Tracing::kOff);
+  void begins(const Setup& setup, Tracing tracing = Tracing::kOff);
 
-  // Who.
+  // Members of the cluster.
   RankOf rank(unsigned number, std::size_t job = 0);
   ShardOf shard(unsigned number);
   ShardOf standby(unsigned number);
   Link link(const ShardOf& from, const RankOf& to);
   Link link(const RankOf& from, const ShardOf& to);
 
-  // When.
+  // Moments.
   void until(const std::function<bool()>& holds);
   void until_all_have_joined();
   template <class From, class To>
@@ -91,11 +91,11 @@ class Story {
   void passes(Duration time);
   void ends();
 
-  // What has come of it.
+  // Results.
   void all_sums_are_right(std::size_t job = 0);
   /// Since the last act.
   Duration since_act() const;
-  std::uint64_t counted(const std::string& name);  ///< by all processes; after the end
+  std::uint64_t counted(const std::string& name);  ///< by all processes; call it after the end
 
  private:
   struct Rule;
@@ -118,7 +118,7 @@ class Story {
   std::size_t sums_ = 0;
 };
 
-/// What was sent of a kind on a path.
+/// What was sent of one kind on one path.
 struct Story::Sent {
   std::uint64_t packets = 0;
   std::size_t shortest = std::numeric_limits<std::size_t>::max();
@@ -127,15 +127,16 @@ struct Story::Sent {
 
 class Story::RankOf {
  public:
-  void dies();         ///< without a word
-  void disconnects();  ///< dies, and its port tells so
+  void dies();         ///< dies without any packet
+  void disconnects();  ///< dies, and its port signals that
   void stops_for(Duration length);
 
   // After the end.
-  /// All sums, and no error.
+  /// It has got all sums, and no error.
   void got_all_sums() const;
   void got(ErrorCode code, const Says& says = {}) const;
-  /// Since an aggregator came back, it told to have applied all results below this round.
+  /// After the restart of an aggregator, it reported that it has applied all results below this
+  /// round.
   std::uint64_t resumed_from(unsigned stream = 0) const;
 
  private:
@@ -152,10 +153,10 @@ class Story::RankOf {
 
 class Story::ShardOf {
  public:
-  /// Is killed, and boots again after so long.
+  /// Is killed, and boots again after this time.
   void crashes(Duration down);
   void is_lost();  ///< killed for good
-  /// As by SIGTERM; boots again when it has been down for so long, or never.
+  /// As by SIGTERM. Boots again after it was down for so long, or never.
   void is_told_to_end(std::optional<Duration> down = {});
   void stops_for(Duration length);
 
@@ -174,9 +175,9 @@ class Story::ShardOf {
 class Story::Link {
  public:
   void drops(unsigned packets, Kind kind);
-  /// These come a second time.
+  /// These packets come a second time.
   void repeats(unsigned packets, Kind kind, Duration later);
-  /// One bit of each is another, in the values that it carries.
+  /// Flips one bit in the values that each carries.
   void flips_bits(unsigned packets, Kind kind);
   void is_cut_for(Duration length);
 
@@ -203,5 +204,5 @@ void Story::until_sent(std::uint64_t packets, Kind kind, const From& from, const
 
 }  // namespace sluice::sim
 
-/// Its body is one of a Story's.
+/// Its body is a member function of a Story.
 #define STORY(title) TEST_CASE_METHOD(sluice::sim::Story, title)
