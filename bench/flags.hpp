@@ -1,5 +1,5 @@
 // Command lines of the bench programs. Every value is read as text, so that each error can name
-// flag, value and what is allowed in one manner.
+// flag, value and what is allowed in the same form.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class FlagGroup {
 
   FlagGroup& value(const char* flag, const char* default_value, const char* help);
   FlagGroup& optional_value(const char* flag, const char* help);
-  FlagGroup& file(const char* flag, const char* help);  ///< its name; by default empty
+  FlagGroup& file(const char* flag, const char* help);  ///< a file name; by default empty
   FlagGroup& on(const char* flag, const char* help);
 
   const std::string& title() const { return title_; }
@@ -32,17 +32,17 @@ class FlagGroup {
   boost::program_options::options_description flags_;
 };
 
-/// What --help prints, and what the manual page is made of.
+/// The text of --help, from which the manual page is made, too.
 struct Help {
   std::string usage;  ///< "sluice-perf [flags]"
-  std::string about;  ///< lines of paragraphs, with an empty one between them
+  std::string about;  ///< lines of paragraphs, with an empty line between paragraphs
   std::vector<FlagGroup> flags;
   std::string notes;  ///< as `about`
 };
 
 std::string to_text(const Help& help);
 
-/// What was given on a command line; the readers throw UsageError.
+/// The values of a command line; the readers throw UsageError.
 class Values {
  public:
   /// `arguments` without the program's name.
@@ -56,14 +56,14 @@ class Values {
 
   std::uint64_t integer(const char* flag, std::uint64_t lowest, std::uint64_t highest) const;
   double number(const char* flag, double lowest, double highest) const;
-  /// With a suffix K, M or G for 2^10, 2^20, 2^30; up to 1024G.
+  /// Accepts a suffix K, M or G for 2^10, 2^20, 2^30; up to 1024G.
   std::uint64_t bytes(const char* flag, std::uint64_t lowest) const;
 
  private:
   boost::program_options::variables_map map_;
 };
 
-/// All of `text` as a number; nothing if it is none.
+/// The number that all of `text` is; nothing if it is not a number.
 std::optional<double> parse_number(std::string_view text);
 
 }  // namespace sluice::bench

@@ -1,17 +1,18 @@
-// Shows what GlobalTopK sends and receives, once per rank:
+// Measures what GlobalTopK sends and receives, as one process per rank:
 //
 //   bench-global-top-k ELEMENTS K STEPS SEED [EXACT_EVERY]
 //
-// Gradients differ from step to step: a fixed pattern of each element, and twice as strong a noise
-// of each rank and step, both times the element's scale. Some elements are popular: a share of
-// 1 / s^2 has a scale above s, the same ones on all ranks.
+// Gradients differ from step to step: a fixed pattern for each element, plus noise of twice the
+// strength for each rank and step; both are multiplied by the element's scale. Some elements are
+// popular: a share of 1 / s^2 of them has a scale above s, the same ones on all ranks.
 //
-// Rank 0 prints a line of JSON per step, and at last the mean of all steps but the first, which
-// delivers the whole union: words of 4 bytes per k of the most loaded rank, by direction, from the
-// statistics of the ops. `time_us` is that of the slowest rank, selection and residual included.
+// Rank 0 prints a line of JSON per step, and at the end the mean of all steps except the first,
+// which delivers the whole union. The figures are words of 4 bytes per k of the rank with the most,
+// by direction, from the statistics of the ops. `time_us` is that of the slowest rank, with
+// selection and residual.
 //
-// Ranks that share cores end their selections at different times, and one that waits for the others
-// sends again, which counts. SLUICE_RETRANSMIT_TIMEOUT_MIN_US=1000000 spares that.
+// Ranks that share cores end their selections at different times. A rank that waits for the others
+// sends again, which counts. SLUICE_RETRANSMIT_TIMEOUT_MIN_US=1000000 avoids that.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -43,7 +44,7 @@ std::uint32_t mixed(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-/// Nearly normal, of deviation 1: the sum of four bytes.
+/// Nearly normal, with deviation 1: the sum of four bytes.
 float normal(std::uint32_t x) {
   const std::uint32_t sum = (x & 255) + (x >> 8 & 255) + (x >> 16 & 255) + (x >> 24);
   return (static_cast<float>(sum) - 510) / 147.8F;

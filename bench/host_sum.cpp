@@ -1,13 +1,13 @@
-// How fast the ranks of one machine can sum among themselves: what Sluice is measured against
-// there. Ranks, all forked from this process; fp32, in place. Each rank sums its share of the
-// elements over all ranks' tensors, lowest rank first, and stores the sums into all of them: every
-// tensor is read once and written once. Blocks that nobody has are neither added nor written.
-// Nothing is lost, nobody fails: this is a ceiling, not a design.
+// How fast the ranks of one machine can sum among themselves; Sluice is compared with it. All ranks
+// are forked from this process; they sum fp32 in place. Each rank sums its share of the elements
+// over all ranks' tensors, lowest rank first, and stores the sums into all of them: every tensor is
+// read once and written once. Blocks that no rank has are neither added nor written. Nothing is
+// lost and no rank fails: this is an upper bound, not a design.
 //
 //   bench-host-sum RANKS MIB RUNS DENSITY {shared|ordinary}    prints milliseconds, one run a line
 //
-// Tensors lie in shared memory, or are ordinary ones, which ranks read and write by
-// process_vm_readv(2) and process_vm_writev(2), a piece at a time.
+// Tensors are in shared memory; or they are ordinary ones, which ranks read and write by
+// process_vm_readv(2) and process_vm_writev(2), piece by piece.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -50,13 +50,13 @@ const sluice::numeric::BlockReduction& kernels() {
   return of_fp32;
 }
 
-/// What each rank tells the others. Each word has a cache line of its own.
+/// What each rank publishes. Each word has its own cache line.
 struct alignas(128) Line {
   Word word{0};
 };
 struct Board {
   struct Rank {
-    std::atomic<float*> tensor{nullptr};  ///< where it lies in that rank's memory
+    std::atomic<float*> tensor{nullptr};  ///< its address in that rank's memory
     std::atomic<pid_t> process{0};
     std::atomic<std::int64_t> nanoseconds{0};  ///< of its last run
   };
@@ -68,8 +68,8 @@ void futex(Word& word, int operation, std::uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-/// All ranks meet. The word counts who has come, in all rounds together. There may be more ranks
-/// than cores: who waits sleeps soon.
+/// All ranks wait for each other. The word counts the arrivals in all rounds together. There may be
+/// more ranks than cores, so a rank that waits soon sleeps.
 class Barrier {
  public:
   Barrier(Word& arrivals, std::uint32_t ranks) : arrivals_(arrivals), ranks_(ranks) {}
@@ -83,7 +83,7 @@ class Barrier {
   }
 
  private:
-  /// The first of those who leave may have come to the next one already.
+  /// The first rank that leaves may have arrived at the next round already.
   bool is_before(std::uint32_t now) const { return static_cast<std::int32_t>(now - all_) < 0; }
 
   Word& arrivals_;
@@ -96,16 +96,16 @@ struct Plan {
   std::uint32_t pieces = 0;  // of a tensor
   std::uint32_t runs = 0;
   double density = 1;
-  bool is_shared = false;  // the tensors' memory
+  bool is_shared = false;  // whether the tensors are in shared memory
 
   std::size_t elements() const { return std::size_t{pieces} * kPiece; }
 };
 
 // ------------------------------------------------------------------------------------- one piece
-using Bits = std::uint64_t;  // of a piece's blocks
+using Bits = std::uint64_t;  // of the blocks of a piece
 static_assert(kBlocksOfPiece == 64);
 
-/// One piece of all ranks' tensors, where this process sees them.
+/// One piece of all ranks' tensors, by addresses in this process.
 using Piece = std::vector<float*>;
 
 std::vector<Bits> search(const Piece& piece) {
@@ -118,7 +118,7 @@ std::vector<Bits> search(const Piece& piece) {
   return nonzero;
 }
 
-/// Returns the blocks that somebody has, which are those written.
+/// Returns the blocks that some rank has; these are written.
 Bits sum(const Piece& piece, bool is_dense) {
   alignas(sluice::numeric::kAccumulatorAlignment) static float accumulator[kPiece];
   const std::vector<Bits> nonzero =
@@ -126,7 +126,7 @@ Bits sum(const Piece& piece, bool is_dense) {
   Bits all = 0;
   for (const Bits bits : nonzero) all |= bits;
   const auto bytes = [](float* at) { return reinterpret_cast<std::byte*>(at); };
-  // Dense pieces in runs of blocks that stay in the first cache.
+  // Dense pieces are summed in runs of blocks that stay in the L1 cache.
   const std::size_t step = is_dense ? 16 : 1;
   for (std::size_t block = 0; block < kBlocksOfPiece; block += step) {
     if ((all >> block & 1) == 0) continue;
@@ -162,7 +162,7 @@ class Mapped {
   const std::vector<float*> tensors_;
 };
 
-/// Tensors in the other processes' own memory: a piece is copied to be summed, and what was
+/// Tensors in the other processes' own memory: a piece is copied before it is summed, and what was
 /// written is copied back.
 class Copied {
  public:
@@ -191,7 +191,7 @@ class Copied {
     return board_.rank[rank].tensor + piece * kPiece;
   }
 
-  /// Blocks beside each other go as one.
+  /// Neighbouring blocks are copied together.
   void write_back(std::uint32_t rank, float* from, float* to, Bits written) const {
     iovec local[kBlocksOfPiece];
     iovec remote[kBlocksOfPiece];
@@ -225,7 +225,7 @@ class Copied {
 };
 
 // -------------------------------------------------------------------------------------- the ranks
-/// Which blocks a rank has: the same in every process.
+/// Which blocks a rank has; it is the same in every process.
 std::vector<bool> drawn_blocks(const Plan& plan, std::uint32_t rank) {
   std::mt19937 random(rank + 1);
   std::bernoulli_distribution has(plan.density);
@@ -266,17 +266,17 @@ class Values {
   std::vector<float> sums_;
 };
 
-/// As any program's, in huge pages where the kernel has some.
+/// As in any program, with huge pages if the kernel has some.
 float* ordinary_tensor(std::size_t elements) {
   constexpr std::size_t kHugePage = sluice::memory::kHugePage;
   const std::size_t bytes = (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
   void* const memory = std::aligned_alloc(kHugePage, bytes);
   if (memory == nullptr) std::_Exit(1);
-  madvise(memory, bytes, MADV_HUGEPAGE);  // a wish
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint
   return static_cast<float*>(memory);
 }
 
-/// A run took as long as its slowest rank, as with sluice-perf.
+/// A run takes as long as its slowest rank, as with sluice-perf.
 void print_slowest(const Plan& plan, const Board& board) {
   std::int64_t most = 0;
   for (std::uint32_t r = 0; r < plan.ranks; ++r)
@@ -294,7 +294,7 @@ void take_part(std::uint32_t rank, const Plan& plan, Board& board, Tensors tenso
     values.fill(tensor);
     barrier.meet();
     const auto start = std::chrono::steady_clock::now();
-    barrier.meet();  // that all have called is part of it
+    barrier.meet();  // the time includes the arrival of all ranks
     const std::size_t end = std::size_t{plan.pieces} * (rank + 1) / plan.ranks;
     for (std::size_t piece = std::size_t{plan.pieces} * rank / plan.ranks; piece < end; ++piece)
       tensors.sum_piece(piece, plan.density == 1);
@@ -321,7 +321,8 @@ void run(const Plan& plan) {
   }
   for (std::uint32_t r = 0; r < plan.ranks; ++r) {
     if (fork() != 0) continue;
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // where only ancestors may reach our memory
+    // For systems where only ancestors may access our memory.
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     board.rank[r].process = getpid();
     board.rank[r].tensor = plan.is_shared ? shared[r] : ordinary_tensor(plan.elements());
     if (plan.is_shared)

@@ -1,4 +1,4 @@
-// Reports as JSON files: whole or not at all.
+// Reports as JSON files, which are written completely or not at all.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace sluice::bench {
 
-/// Throws UsageError when --json's file cannot be written, before anything is measured.
+/// Throws UsageError if --json's file cannot be written, before anything is measured.
 void check_writable(const std::string& path);
 
 /// Throws Error{kUnavailable}.

@@ -1,6 +1,6 @@
 // Sums, search and plain passes over memory, for Google Benchmark: see --help.
 //
-// bytes_per_second counts what a kernel reads; of a copy, that is half of what moves.
+// bytes_per_second counts the bytes that a kernel reads; for a copy, that is half of what is moved.
 #include "common/numeric/kernels.hpp"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void count_bytes(benchmark::State& state, std::size_t of_an_iteration) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(of_an_iteration));
 }
 
-/// All that a pass over memory must do; on the widest vectors that there are.
+/// The least work of any pass over memory, on the widest vectors of the CPU.
 [[gnu::target_clones("avx512f", "avx2", "default")]] bool any_bit(const std::byte* bytes,
                                                                   std::size_t size) {
   constexpr std::size_t kStep = 4 * sizeof(Words);
@@ -82,7 +82,8 @@ void copy(benchmark::State& state) {
   count_bytes(state, kTensorBytes);
 }
 
-/// A tensor in which each block is non-zero by chance, with one element of a place by chance.
+/// A tensor in which each block is non-zero with this probability, by one element at a random
+/// place.
 Buffer sparse_tensor(double density) {
   Buffer tensor(kTensorBytes);
   std::memset(tensor.bytes(), 0, kTensorBytes);
@@ -94,7 +95,7 @@ Buffer sparse_tensor(double density) {
   return tensor;
 }
 
-/// Which blocks of the tensor are not zero; the share in percent.
+/// Searches the blocks that are not zero; their share is in percent.
 void search(benchmark::State& state) {
   Buffer memory = sparse_tensor(static_cast<double>(state.range(0)) / 100);
   const numeric::BlockedTensor tensor{memory.bytes(), kTensorBytes / sizeof(float), kBlockElements,
@@ -127,7 +128,7 @@ void sum(benchmark::State& state, ElementType type) {
   count_bytes(state, ranks * bytes);
 }
 
-/// Reads two tensors and writes both: what a compressor with error feedback must do at least.
+/// Reads two tensors and writes both: the least work of a compressor with error feedback.
 [[gnu::target_clones("avx512f", "avx2", "default")]] void exchange(std::byte* a, std::byte* b,
                                                                    std::size_t size) {
   auto* these = reinterpret_cast<Words*>(a);
@@ -151,8 +152,8 @@ Buffer normal_tensor(std::uint64_t seed) {
   return tensor;
 }
 
-/// Both move four times the tensor: gradients and residual, read and written in place; in so many
-/// sequences side by side.
+/// Both move four times the tensor's bytes: they read and write gradients and residual in place, in
+/// so many sequences side by side.
 void feedback_alone(benchmark::State& state) {
   Buffer gradients = normal_tensor(1), residual = normal_tensor(2);
   const auto sequences = static_cast<std::size_t>(state.range(0));
@@ -168,7 +169,7 @@ void feedback_alone(benchmark::State& state) {
   count_bytes(state, 2 * kTensorBytes);
 }
 
-/// Blocks above a norm are sent; their share, in percent, is that of the first pass.
+/// Sends blocks above a norm; their share in the first pass is in percent.
 void threshold(benchmark::State& state) {
   Buffer gradients = normal_tensor(1), residual = normal_tensor(2);
   const numeric::FeedbackBlocks blocks{

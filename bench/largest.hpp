@@ -1,4 +1,4 @@
-// What the ranks of a benchmark tell each other.
+// Exchange of numbers between the ranks of a benchmark.
 #pragma once
 
 #include <span>

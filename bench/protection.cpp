@@ -1,5 +1,5 @@
-// What it costs to protect a packet: CRC32C, the tag of a handshake, and AES-GCM of a session
-// beside a plain read of the same bytes, for one packet that stays in the nearest cache and for
+// The cost of protecting a packet: CRC32C, the tag of a handshake, and AES-GCM of a session,
+// compared with a plain read of the same bytes; for one packet that stays in the L1 cache and for
 // packets that come from memory.
 #include <algorithm>
 #include <chrono>
@@ -76,7 +76,7 @@ void read_words(std::span<std::byte> packet) {
   sink = sum;
 }
 
-/// 0 where the kernel does not tell.
+/// 0 if the kernel does not say.
 double cpu_ghz() {
   std::ifstream facts("/proc/cpuinfo");
   for (std::string line; std::getline(facts, line);)

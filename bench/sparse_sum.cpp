@@ -1,12 +1,13 @@
-// Times Communicator::all_reduce once per rank, on the pairs that the peers of bench/sparse-peers
-// sum (bench/lib/peers/sparse), as a SparseTensor or as the dense vector with these elements:
+// Times Communicator::all_reduce as one process per rank, on the pairs that the peers of
+// bench/sparse-peers sum (bench/lib/peers/sparse), as a SparseTensor or as the dense vector with
+// these elements:
 //
 //   bench-sparse-sum ELEMENTS PAIRS random|zipf SEED ITERATIONS sparse|dense [check]
 //
-// Rank 0 prints a line of JSON per iteration, as they do, and with the bytes that the pairs take on
-// the wire without packets' headers: those of the rank with the most, and those of the sums.
-// `check` compares the last one's sums with
-// those of the other form; wrong ones end with status 1. A dense vector lies in shared memory.
+// Rank 0 prints a line of JSON per iteration, as the peers do. It adds the bytes of the pairs on
+// the wire without headers: those of the rank with the most, and those of the sums. `check`
+// compares the last iteration's sums with those of the other form; if they differ, the exit status
+// is 1. A dense vector is in shared memory.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -39,7 +40,7 @@ struct Flags {
 };
 constexpr std::uint32_t kWarmUp = 2;
 
-/// What pairs with these keys take at least, as runs of chunks on a job's streams.
+/// The least size of pairs with these keys, as runs of chunks on a job's streams.
 std::size_t wire_bytes(std::span<const std::uint64_t> keys, std::uint64_t key_bound) {
   sluice::Session session;
   session.streams = sluice::defaults::kStreams;
@@ -47,7 +48,7 @@ std::size_t wire_bytes(std::span<const std::uint64_t> keys, std::uint64_t key_bo
   const auto geometry = sluice::KeyedGeometry::make(key_bound, 1, sluice::ElementType::kFloat32,
                                                     session, sluice::OpNumber{0});
   const sluice::ChunkFormat format = geometry->format();
-  std::vector<std::uint64_t> next(geometry->streams);  // the lowest that its next chunk may have
+  std::vector<std::uint64_t> next(geometry->streams);  // the least number of its next chunk
   std::size_t bytes = 0;
   for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
     const std::uint64_t chunk = geometry->chunk_of(keys[begin]);
@@ -70,7 +71,7 @@ class Runner {
     if (flags.dense || flags.check) dense_.resize(flags.elements);
   }
 
-  /// Whether all sums that were checked are right.
+  /// Returns whether all sums that were checked are right.
   bool run() {
     bool right = true;
     for (std::uint32_t i = 0; i < kWarmUp + flags_.iterations; ++i) {
@@ -80,7 +81,7 @@ class Runner {
       const auto start = Clock::now();
       const sluice::Work work = flags_.dense ? sum_dense() : (sparse = sum_sparse());
       work.wait();
-      if (!flags_.dense) sparse.keys();  // puts the sums in order
+      if (!flags_.dense) sparse.keys();  // sorts the sums
       const std::chrono::duration<double, std::micro> time = Clock::now() - start;
       if (flags_.check && i + 1 == kWarmUp + flags_.iterations) {
         if (flags_.dense) sparse = sum_sparse();
@@ -109,7 +110,7 @@ class Runner {
 
   sluice::Work sum_dense() { return job_.all_reduce(std::span(dense_)); }
 
-  /// Whether both forms have the same sums. Takes those of the dense one.
+  /// Whether both forms have the same sums; takes the sums of the dense form.
   bool is_right(const sluice::SparseWork& sparse) {
     const auto keys = sparse.keys();
     const auto sums = sparse.values<float>();
@@ -156,7 +157,7 @@ class Runner {
 }  // namespace
 
 int main(int count, char** words) {
-  // As the peers do: memory once touched is kept for the next iteration.
+  // As the peers do: memory that was touched is kept for the next iteration.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   try {

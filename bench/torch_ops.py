@@ -46,7 +46,7 @@ CASES = {"8 B": (dense(2, 1), 200), "1 MiB": (dense(1 << 18, 1), 10),
 
 
 def seconds(group, make, times):
-    """Of one op, on the slowest rank."""
+    """The time of one op on the slowest rank."""
     tensors = [make() for _ in range(times)]
     dist.barrier(group)
     begin = time.perf_counter()

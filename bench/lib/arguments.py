@@ -1,4 +1,4 @@
-"""What the command lines of benchmarks have in common."""
+"""What the command lines of benchmarks share."""
 import argparse
 
 import checkout
@@ -6,7 +6,7 @@ import placement
 
 
 def parser(description):
-    """With --build."""
+    """Has --build."""
     made = argparse.ArgumentParser(description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     checkout.add_build_option(made)
@@ -31,7 +31,7 @@ def add_out(to, what):
 
 
 def list_of(convert):
-    """The type of an argument with commas."""
+    """The type of an argument that is a list with commas."""
     return lambda text: [convert(word) for word in text.split(",")]
 
 

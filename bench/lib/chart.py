@@ -116,7 +116,7 @@ class Chart:
 
     def write(self, path):
         handles = collections.OrderedDict()
-        self.axes[0].autoscale(axis="y")  # again, as each panel has forgotten the others
+        self.axes[0].autoscale(axis="y")  # again, as each panel has reset it
         for axes in self.axes:
             for handle, label in zip(*axes.get_legend_handles_labels()):
                 handles.setdefault(label, handle)

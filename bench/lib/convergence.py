@@ -1,4 +1,4 @@
-"""Runs of bench/convergence: models, contestants, and the file that keeps what was run."""
+"""Runs of bench/convergence: models, contestants, and the file with the results."""
 import csv
 import math
 import os
@@ -9,8 +9,8 @@ import processes
 import trainer
 from trainer import Trainer
 
-WINDOW = 25  # steps of a row
-LAST = 2  # rows that the loss of a run is the mean of
+WINDOW = 25  # steps per row
+LAST = 2  # the loss of a run is the mean of so many rows
 EXACT = "exact"
 
 # Smaller than by default, so that 3 seeds of all contestants take half an hour on two cores. With
@@ -61,7 +61,7 @@ def names():
 
 
 def contestants_of(model, wanted=None):
-    """Those wanted, or all, that the model has."""
+    """The requested contestants, or all, of those that the model has."""
     return [taker for taker, models in contestants()
             if model in models and (wanted is None or taker.name in wanted)]
 
@@ -76,7 +76,7 @@ class Run:
 
 
 def trained(run, taker):
-    """The figures of a run, which takes place now."""
+    """Runs it now, and returns its figures."""
     example, settings = MODELS[run.model]
     more = ("--steps", run.steps, "--seed", run.seed, "--compute-every", 0)
     with processes.Stage() as stage:
@@ -85,7 +85,7 @@ def trained(run, taker):
 
 
 class Runs:
-    """Kept in a file. A row is a window of steps: the mean loss in it, and the bytes that all ranks
+    """Results in a file. A row is a window of steps: its mean loss, and the bytes that all ranks
     have sent until its end."""
 
     def __init__(self, path):
@@ -127,7 +127,7 @@ HEADER = ["", "loss", "by seed", "from the exact loss", "sent by all ranks", "ti
 
 
 def table(kept, model, seeds, steps, ranks):
-    """Rows by contestant, of the seeds that both it and the exact one have."""
+    """Rows by contestant, for the seeds that both it and the exact one have."""
     def runs_of(name):
         runs = [Run(model, name, seed, steps, ranks) for seed in seeds]
         return [run for run in runs if run in kept]

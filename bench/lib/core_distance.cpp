@@ -1,5 +1,6 @@
-// Prints how far apart two cores are: the median time, in nanoseconds, that a cache line takes from
-// one to the other and back. On shared hosts it changes within seconds, and rates with it.
+// Prints the core-to-core latency: the median time, in nanoseconds, in which a cache line goes from
+// one core to another and back. On shared hosts it changes within seconds, and rates change with
+// it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,10 +15,11 @@
 namespace {
 
 constexpr std::uint32_t kBatches = 64;
-constexpr std::uint32_t kRoundTrips = 1000;  // of a batch
+constexpr std::uint32_t kRoundTrips = 1000;  // per batch
 constexpr std::uint32_t kAll = kBatches * kRoundTrips;
 
-/// Odd: the far thread's turn. Alone on its cache line, and on the one that is fetched with it.
+/// Odd: the other thread's turn. It is alone on its cache line, and on the one that is fetched with
+/// it.
 alignas(128) std::atomic<std::uint32_t> turn{0};
 
 void pin_this_thread(int core) {
@@ -42,7 +44,7 @@ void answer_from(int core) {
   }
 }
 
-/// Nanoseconds per round trip, of each batch.
+/// Nanoseconds per round trip, for each batch.
 std::vector<double> ask_from(int core) {
   using Clock = std::chrono::steady_clock;
   pin_this_thread(core);

@@ -1,4 +1,4 @@
-"""The rows of the table of figures to reach: what each measures, and what it must come to."""
+"""The rows of the table of figures: what each measures, and what it must reach."""
 import math
 import os
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from contestants import PACKETS, Former, Point, Sluice
 
 MIB = contestants.MIB
 BEST_PEERS = ["gloo", "openmpi", "mpich"]  # the last two over shared memory
-NO_SLOWER = 0.95  # what two builds of the same code may differ by
+NO_SLOWER = 0.95  # two builds of the same code may differ so much
 
 
 @dataclass
@@ -25,9 +25,9 @@ class Figure:
     ratios: list
     threshold: float = None
     target: float = None
-    rounds: str = ""  # what is known of those that counted
-    values: dict = field(default_factory=dict)  # medians of what was measured, by name
-    most: bool = False  # the threshold is what it may come to at most
+    rounds: str = ""  # placements of those that counted
+    values: dict = field(default_factory=dict)  # medians of the measurements, by name
+    most: bool = False  # the threshold is an upper limit
 
     @property
     def ratio(self):
@@ -55,7 +55,7 @@ class Settings:
     deadline: float = math.inf
 
     def run(self, points, takers, row):
-        """Rounds by point; those of this row that are in its journal are not measured again."""
+        """Rounds by point. Rounds in this row's journal are not measured again."""
         path = self.journals and os.path.join(self.journals, f"{row}.jsonl")
         done = rounds.run(points, takers, self.wanted, self.accepted,
                           journal=rounds.Journal(path, self.deadline))
@@ -63,7 +63,7 @@ class Settings:
 
 
 def figure_of(what, all_rounds, ratios_of, threshold=None, target=None, **more):
-    """`ratios_of(rounds)` gives the ratios of those that count."""
+    """`ratios_of(rounds)` returns the ratios of the rounds that count."""
     counted = results.usable(all_rounds)
     return Figure(what, ratios_of(counted), threshold, target, describe(all_rounds),
                   results.medians(counted), **more)
@@ -97,13 +97,13 @@ def lane_figure(settings, frame_bytes, what, name):
 
 
 def lane_before(settings):
-    """Beside the last build before blocks could go by reference."""
+    """Compared with the last build before blocks could go by reference."""
     before = lane.Lane("before", former.make(former.BEFORE_REFERENCES))
     yield from in_both_frames(settings, "lane-before", lane.Lane(), before)
 
 
 def lanes(settings):
-    """What two lanes lose by being in one process."""
+    """How much two lanes lose by being in one process."""
     yield from in_both_frames(settings, "lanes", lane.LanesInMemory("two lanes of one daemon", 1),
                               lane.LanesInMemory("two daemons", 2))
 
@@ -195,7 +195,7 @@ def training(settings):
 
 
 def small(settings):
-    """The least sum; in packets beside the last build that had no other way."""
+    """The smallest sum; in packets, compared with the last build that had no other way."""
     point = Point(2, 8)
     before = Former("before", former.make(former.BEFORE_REFERENCES))
     takers = [*contestants.named("sluice", "sluice-packets", "gloo"), before]
@@ -207,7 +207,7 @@ def small(settings):
 
 # ------------------------------------------------------------------------------- Sluice by itself
 class SameCount(Sluice):
-    """Of as many elements as fp32 has, in another type."""
+    """The same number of elements as for fp32, in another type."""
 
     def __init__(self, name):
         super().__init__(name, PACKETS, ["-d", name])
@@ -242,7 +242,7 @@ class ArrivalOrder(Sluice):
 
 
 def reproducible(settings):
-    """Against a build in which contributions are added in the order in which they come."""
+    """Compared with a build that adds contributions in the order in which they come."""
     other = arrival_order.make()
     for ranks in (2, 8):
         point = Point(ranks, 100 * MIB)

@@ -1,4 +1,4 @@
-"""A build of a former commit, to measure beside the present one. It lies in the build directory."""
+"""A build of a former commit, for comparison with the present one, in the build directory."""
 import os
 import shutil
 
@@ -10,7 +10,7 @@ TARGETS = ["aggregator/sluice-aggregator", "bench/sluice-perf", "bench/sluice-pk
 
 
 def make(commit):
-    """The build directory; made once."""
+    """The build directory, which is made once."""
     place = os.path.join(checkout.build, "former", commit)
     source, build = os.path.join(place, "source"), os.path.join(place, "build")
     if not os.path.exists(source):

@@ -1,4 +1,4 @@
-"""bench-kernels, as numbers."""
+"""The numbers of bench-kernels."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""What one core in the aggregator's place does over vhost-user, another core being the peer: the
+"""What one core in the aggregator's place does over vhost-user, with another core as its peer: the
 lane under sluice-pktgen, and plain forwarding by testpmd. Values are frames handled (received and
 sent) and bits of payload in a second."""
 import json
@@ -27,11 +27,11 @@ class Frames:
     ranks: int = WORKERS
 
     def block_elements(self):
-        """Of fp32: the largest one that a short frame has place for."""
+        """The largest block of fp32 that fits into a short frame."""
         return 328 if self.frame_bytes < 2000 else 256
 
     def windows(self):
-        """Frames that testpmd keeps going round: few fit the caches, many keep both cores busy."""
+        """Frames in flight for testpmd: few fit into the caches, many keep both cores busy."""
         return [32, 64, 128, 256] if self.frame_bytes < 2000 else [32, 64, 96, 224]
 
 
@@ -44,7 +44,7 @@ def payload_name(who):
 
 
 class Lane(Contestant):
-    """A fresh daemon and runs of sluice-pktgen, of which the best window counts, as of macswap."""
+    """A fresh daemon and runs of sluice-pktgen, with the best window, as for macswap."""
 
     def __init__(self, name="lane", build=None):
         self.name, self.build = name, build
@@ -68,7 +68,7 @@ class Lane(Contestant):
                 payload_name(self.name): sum(way["payload_bits_per_s"] for way in traffic)}
 
     def cycles(self, point):
-        """Cycles per packet of each stage, of a lane by itself behind a port in memory."""
+        """Cycles per packet in each stage, of a lane alone behind a port in memory."""
         report = self.pktgen(point, "--in-memory", "--cpu", CORES[0])
         return report["measured"]["lane"]["stages"]
 
@@ -77,7 +77,7 @@ class Lane(Contestant):
 
 
 class Pktgen:
-    """A run of sluice-pktgen; wait() gives its report."""
+    """A run of sluice-pktgen; wait() returns its report."""
 
     def __init__(self, stage, point, *flags, name="pktgen"):
         self.path = stage.directory(name + ".json")
@@ -100,7 +100,7 @@ class Pktgen:
 
 class LanesInMemory(Contestant):
     """Lanes behind ports in memory, each on a core with the generator of its share: those of one
-    daemon, or daemons of one lane each that know nothing of each other."""
+    daemon, or independent daemons of one lane each."""
     STREAMS_OF_LANE = 64
 
     def __init__(self, name, processes):
@@ -119,7 +119,7 @@ class LanesInMemory(Contestant):
 
 
 class Macswap(Contestant):
-    """testpmd at every window of a point."""
+    """testpmd with every window of a point."""
     name = "macswap"
 
     def measure(self, point, _, __):
@@ -137,7 +137,7 @@ def window_name(window):
 
 
 def ratios(rounds, name):
-    """Of the lane to macswap at its best window, in each round; `name` is frames_name or
+    """Ratios of the lane to macswap at its best window, in each round; `name` is frames_name or
     payload_name."""
     return [r.values[name("lane")] / max(r.values[name(window_name(window))]
                                          for window in r.point.windows())

@@ -9,7 +9,7 @@ import contestants
 import programs
 from sparse_peers import MPIRUN_ON_HOSTS
 
-WIRE = 1538 / 1448  # of TCP with its time stamps
+WIRE = 1538 / 1448  # for TCP with its time stamps
 INDEX = 1 + 8 / 1024  # a block of 1 KiB and its index
 
 
@@ -30,7 +30,7 @@ class OpenMpi(OnHosts):
 
 
 class Gloo(OnHosts):
-    """mpirun starts its ranks, which know nothing of MPI, on the hosts."""
+    """mpirun starts its ranks on the hosts, although they do not use MPI."""
 
     def program(self, path):
         programs.need_modules("torch")
@@ -47,7 +47,7 @@ class Peer(contestants.Peer):
         return self.operation == "sparse"
 
     def bound_ms(self, point):
-        """The least time that links allow what it does with such a tensor."""
+        """The least time that links need for what it does with such a tensor."""
         others = point.ranks - 1
         share = others * point.density * INDEX if self.is_sparse else 2 * others / point.ranks
         return share * (point.mib << 20) * WIRE * 8 / point.rate / 1000

@@ -1,5 +1,5 @@
-"""How far apart the two cores are, which on shared hosts changes within seconds and which rates
-between processes follow."""
+"""How far apart the two cores are. On shared hosts that changes within seconds, and rates
+between processes depend on it."""
 import os
 import subprocess
 
@@ -13,7 +13,7 @@ ACCEPTED = ["same-core", "same-socket"]
 
 
 class Placement:
-    """Measures the cores' distance; each look takes some ten milliseconds."""
+    """Measures the cores' distance; a measurement takes some ten milliseconds."""
 
     def __init__(self):
         self.command = [programs.compiled("core_distance.cpp"), *core_pair(os.sched_getaffinity(0))]
@@ -30,6 +30,6 @@ def core_pair(cores):
 
 
 def label(distances):
-    """Of a round, or "changed" when it was not the same throughout."""
+    """The placement of a round, or "changed" if it was not the same throughout."""
     labels = {next(name for name, limit in DISTANCES_NS if ns < limit) for ns in distances}
     return labels.pop() if len(labels) == 1 else "changed"

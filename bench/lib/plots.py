@@ -34,8 +34,8 @@ def number(text):
 
 
 def series_of(rows, x, y, by):
-    """{series: [(x, y, quartile 1, quartile 3)]}, in the order in which series come. What was too
-    little to measure has no place on a logarithmic axis."""
+    """{series: [(x, y, quartile 1, quartile 3)]}, in the order in which series come. Values that
+    were too small to measure have no place on a logarithmic axis."""
     series = collections.OrderedDict()
     for row in rows:
         if row[y] != "" and row[y] > 0:
@@ -49,7 +49,7 @@ def values(rows, key):
 
 
 def draw(path, title, rows, x, x_axis, panels, panel_title):
-    """One panel for each value of the column `panels`; none with less than two places on x."""
+    """One panel for each value of the column `panels`, unless it has less than two x values."""
     shown = values(rows, panels)
     if len(values(rows, x)) < 2:
         return
@@ -88,7 +88,7 @@ def peers(directory):
 
 
 def scaling(directory):
-    """Time and CPU along each axis whose file there is."""
+    """Time and CPU along each axis that has a file."""
     for axis, details in AXES.items():
         path = os.path.join(directory, f"scaling-{axis}.csv")
         if os.path.exists(path):
@@ -151,7 +151,7 @@ def training(directory):
 
 
 def training_links(directory):
-    """Loss by the time that steps took until then, a panel for each example."""
+    """Loss against the time of the steps up to it, a panel for each example."""
     rows = read(os.path.join(directory, "training-links.csv"))
     chart = Chart("Training over links: loss by time", len(values(rows, "example")))
     for i, example in enumerate(dict.fromkeys(row["example"] for row in rows)):
@@ -166,16 +166,16 @@ def training_links(directory):
     chart.write(os.path.join(directory, "training-links"))
 
 
-ABOVE_MOST = 0.25  # of the exact loss: what is shown
+ABOVE_MOST = 0.25  # of the exact loss; more is not shown
 
 
 def convergence(directory):
-    """How far from the exact loss, by step; and the loss by what was sent until then. Means over
-    the seeds, and what lies between them."""
+    """The distance from the exact loss by step, and the loss by the bytes sent. Means over
+    the seeds, with their range."""
     rows = read(os.path.join(directory, "convergence.csv"))
     for row in rows:
         row["above"] = row["loss"] / exact_loss(rows, row) - 1
-    for row in rows:  # what is far off would leave no room for the others
+    for row in rows:  # values far off would leave no room for the others
         if not row["above"] < ABOVE_MOST:
             row["above"] = row["loss"] = math.nan
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -192,7 +192,7 @@ def convergence(directory):
 
 
 def exact_loss(rows, row):
-    """Of the same step of the run that differs in the contestant alone."""
+    """The row of the same step of the run that differs only in the contestant."""
     same = ("model", "seed", "steps", "ranks", "step")
     return next(other["loss"] for other in rows if other["contestant"] == "exact"
                 and all(other[key] == row[key] for key in same))

@@ -12,20 +12,20 @@ import checkout
 
 LIBRARY = os.path.dirname(os.path.realpath(__file__))
 COMPILERS = {".c": ["mpicc", "-std=gnu17"], ".cpp": ["g++", "-std=c++20", "-pthread"],
-             # Of a directory: without MPI's old interface for C++, which warns.
+             # For a directory; without MPI's old interface for C++, which causes warnings.
              "": ["mpicxx", "-std=c++20", "-DOMPI_SKIP_MPICXX", "-I", checkout.ROOT]}
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", "-Werror"]
 
 
 class Missing(Exception):
-    """Something that scripts/setup --bench provides."""
+    """Something that scripts/setup --bench installs is missing."""
 
     def __init__(self, what):
         super().__init__(f"{what} is missing; run: scripts/setup --bench")
 
 
 def built(name, build=None):
-    """The path of a program of a build, mostly of the one in use."""
+    """The path of a program of a build, by default of the one in use."""
     path = checkout.find_program(build or checkout.build, name)
     if path is None:
         raise Missing(f"{name} below {build or checkout.build}")
@@ -33,14 +33,14 @@ def built(name, build=None):
 
 
 def need(*names):
-    """Commands that must be there."""
+    """Checks that these commands exist."""
     for name in names:
         if shutil.which(name) is None:
             raise Missing(name)
 
 
 def need_modules(*names):
-    """Modules that Debian's Python must have."""
+    """Checks that Debian's Python has these modules."""
     find = "from importlib.util import find_spec; import sys"
     code = f"{find}; sys.exit(not all(map(find_spec, sys.argv[1:])))"
     if subprocess.run([checkout.DEBIAN_PYTHON, "-c", code, *names], check=False).returncode != 0:
@@ -68,17 +68,17 @@ def compiled(source, compiler=None):
 
 
 def newest(directory):
-    """When a file of it was last changed."""
+    """When the newest of its files was changed."""
     return max(entry.stat().st_mtime for entry in os.scandir(directory) if entry.is_file())
 
 
 def run(*command):
-    """What must end well; its output is shown if it does not."""
+    """Runs what must succeed; its output is shown if it fails."""
     run_with(None, *command)
 
 
 def run_with(environment, *command):
-    """The same in another environment; what it says, standard output first."""
+    """The same in another environment; returns its output, standard output first."""
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
@@ -104,7 +104,7 @@ def draw(what, directory):
 
 
 def run_main(main):
-    """Ends the process in the manner of a command, and what it started in any case."""
+    """Ends the process as a command does, and always what it has started."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     name = os.path.basename(sys.argv[0])
     try:

@@ -50,7 +50,7 @@ class RankGroup:
             self.ranks = [Rank(listener.accept()[0]) for _ in range(ranks)]
 
     def run(self, request):
-        """Microseconds of each iteration: it took as long as its slowest rank."""
+        """Microseconds of each iteration, which are those of its slowest rank."""
         for rank in self.ranks:
             rank.ask(request)
         answers = [rank.answer() for rank in self.ranks]
@@ -72,7 +72,7 @@ def request_line(operation, point, seed, iterations, check, warmup=1):
 
 
 def nonzero_blocks(blocks, density):
-    """As sluice-perf counts them."""
+    """The number of blocks, as in sluice-perf."""
     return min(blocks, int(density * blocks + 0.5))
 
 

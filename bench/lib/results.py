@@ -1,4 +1,4 @@
-"""What rounds become: medians of values and of ratios, tables and CSV files."""
+"""Results of rounds: medians of values and of ratios, tables and CSV files."""
 import collections
 import csv
 import statistics
@@ -13,7 +13,7 @@ SIZES = [("G", 30), ("M", 20), ("K", 10), ("", 0)]
 
 
 def usable(rounds):
-    """Those that count; all when there are none, which their labels then tell."""
+    """The rounds that count; all if none does, which their labels then show."""
     return [r for r in rounds if r.counts] or rounds
 
 
@@ -29,19 +29,19 @@ def values(rounds, name):
 
 
 def medians(rounds):
-    """Of every value, by name."""
+    """The median of every value, by name."""
     names = dict.fromkeys(name for r in rounds for name in r.values)
     return {name: median(values(rounds, name)) for name in names}
 
 
 def ratios(rounds, names, base=BASE):
-    """Of the least of `names` to the base, in each round that has them all."""
+    """Ratios of the least of `names` to the base, in each round that has all of them."""
     return [min(r.values[n] for n in names) / r.values[base] for r in rounds
             if base in r.values and all(n in r.values for n in names)]
 
 
 def median(numbers):
-    """None of nothing."""
+    """None if there is nothing."""
     return statistics.median(numbers) if numbers else None
 
 
@@ -104,13 +104,13 @@ def parse_size(text):
 
 
 def size_name(size):
-    """The inverse of parse_size, with the largest suffix that leaves a whole number."""
+    """The inverse of parse_size, with the largest suffix that gives a whole number."""
     suffix, shift = next((s, n) for s, n in SIZES if size % (1 << n) == 0 and (size or n == 0))
     return f"{size >> shift}{suffix}"
 
 
 def time_name(microseconds):
-    """Three figures, in the unit that suits them; nothing for None."""
+    """Three digits, in a suitable unit; empty for None."""
     if microseconds is None:
         return ""
     unit, scale = next((u, s) for u, s in TIME_UNITS if microseconds >= s or s == 1)
@@ -119,7 +119,7 @@ def time_name(microseconds):
 
 
 def comparison(rounds, names, base=BASE):
-    """A table: times, and in brackets how many times the base's."""
+    """A table of times; in brackets their ratio to the base's."""
     table = []
     for point, all_rounds in by_point(rounds).items():
         counted = usable(all_rounds)

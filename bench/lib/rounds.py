@@ -1,5 +1,5 @@
-"""Contestants measured in turns: what is compared ran within the same seconds, and rounds in which
-the cores were far from each other, or moved, do not count."""
+"""Measures contestants alternately: those that are compared run within the same seconds. Rounds in
+which the cores were far from each other, or changed, do not count."""
 import json
 import math
 import os
@@ -22,12 +22,12 @@ class Round:
     label: str = "same-core"
     counts: bool = True
     distances_ns: list = field(default_factory=list)
-    values: dict = field(default_factory=dict)  # by name; none of wrong sums
-    wrong: list = field(default_factory=list)  # what was said of them
+    values: dict = field(default_factory=dict)  # by name; empty for wrong sums
+    wrong: list = field(default_factory=list)  # their error messages
 
 
 class TimeIsUp(Exception):
-    """There are rounds to do; what was done is in the journal."""
+    """There are rounds left to do; those that were done are in the journal."""
 
 
 class Journal:
@@ -60,22 +60,23 @@ NO_JOURNAL = Journal()
 
 
 class Contestant:
-    """What all have that are measured; each adds measure(point, seed, check), values by name."""
+    """The base of all contestants. Each adds measure(point, seed, check), which returns values by
+    name."""
 
     def takes(self, _):
-        """Whether it can be asked a point."""
+        """Whether it can measure a point."""
         return True
 
     def start(self, stage, _):
-        """Before the rounds of a number of ranks."""
+        """Called before the rounds with a number of ranks."""
         self.stage = stage
 
     def stop(self):
-        """After them."""
+        """Called after them."""
 
 
 def measure(point, number, contestants, place, seed):
-    """One round. Each begins with another contestant."""
+    """Runs one round. Each round begins with another contestant."""
     begin = number % len(contestants)
     this = Round(point, number)
     for contestant in contestants[begin:] + contestants[:begin]:
@@ -91,13 +92,13 @@ def measure(point, number, contestants, place, seed):
 
 
 def run(points, contestants, wanted, accepted=placement.ACCEPTED, seed=1, journal=NO_JOURNAL):
-    """Rounds of all points, until of each `wanted` ones count or there were three times as many.
-    A round counts if its placement is one of those accepted. What the journal knows of is not
+    """Runs rounds of all points, until `wanted` rounds of each count, or three times as many were
+    run. A round counts if its placement is one of those accepted. Rounds in the journal are not
     measured again.
 
-    A contestant says which points it `takes(point)`, is told to `start(stage, ranks)` for each
-    number of ranks, gives values by name when asked to `measure(point, seed, check)`, and is at
-    last told to `stop()`.
+    A contestant says which points it `takes(point)`. Its `start(stage, ranks)` is called for each
+    number of ranks, `measure(point, seed, check)` returns values by name, and `stop()` is
+    called at the end.
     """
     place = placement.Placement()
     rounds = journal.rounds_of(points)
@@ -146,7 +147,7 @@ def report_processes(stage):
 
 
 def show(this):
-    """A line, which the next writes over where someone watches."""
+    """A line, which the next one overwrites in a terminal."""
     begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
     values = "; ".join(f"{name} {value:.4g}" for name, value in this.values.items())
     print(f"{begin}{this.point} round {this.number}, {this.label}: {values}", end=end, flush=True,

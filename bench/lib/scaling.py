@@ -1,9 +1,9 @@
 """Time and CPU of Sluice's AllReduce as one thing grows and the others stay: size, ranks, streams,
 block size, frame size (fused width).
 
-Blocks go in packets, as between machines. Ops run out of place, one after another, on tensors that
-are filled once. CPU is user and system time of all processes, of one op and the barriers before and
-after it: what a longer run takes more than a shorter one.
+Blocks travel in packets, as between machines. Ops run out of place, one after another, on tensors
+that are filled once. CPU is user and system time of all processes, of one op and the barriers
+before and after it: the difference between a longer and a shorter run.
 """
 import resource
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ TENSORS_BYTES_MAX = 8 * GIB  # inputs and outputs of all ranks
 
 @dataclass(frozen=True)
 class Shape(Point):
-    """None: the default."""
+    """The value; None is the default."""
     streams: int = None
     block_elements: int = None
     mtu: int = None
@@ -26,7 +26,7 @@ class Shape(Point):
         return 2 * self.ranks * self.bytes <= TENSORS_BYTES_MAX
 
     def iterations(self):
-        """Of the long run, which takes about a second; the short one has SHORT_RUN."""
+        """Iterations of the long run, which takes about a second; the short one has SHORT_RUN."""
         return max(5 * SHORT_RUN, min(2000, (2 * GIB) // max(self.bytes, 1) // self.ranks))
 
 

@@ -1,4 +1,4 @@
-"""Runs a command that gets no huge pages but what it maps as such: small_pages.py COMMAND..."""
+"""small_pages.py COMMAND...: the command gets no huge pages except those that it maps as such."""
 import ctypes
 import os
 import sys

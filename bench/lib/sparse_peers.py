@@ -1,5 +1,5 @@
 """Sparse AllReduce of pairs (index, fp32 value) by the algorithms of the literature over Open MPI:
-see peers/sparse. All take turns on the same data, on one machine or over links with a rate."""
+see peers/sparse. All alternate on the same data, on one machine or over links with a rate."""
 import collections
 import json
 import os
@@ -23,14 +23,14 @@ ALGORITHMS = [
     "allgather-qsgd2", "ok-topk", "ok-topk-from-dense",
 ]
 SLUICE, SLUICE_PACKETS, SLUICE_DENSE = "sluice", "sluice-packets", "sluice-dense"
-# Of the pairs, for bench-sparse-sum.
+# The form of the pairs, as an argument of bench-sparse-sum.
 FORMS = {SLUICE: "sparse", SLUICE_PACKETS: "sparse", SLUICE_DENSE: "dense"}
 MPIRUN_ON_HOSTS = os.path.join(programs.LIBRARY, "mpirun_on_hosts.py")
-# What Sluice's ranks have under way, over links: with its default of 64, queues of 50 ms grow until
-# ranks send again what waits there.
+# How many streams Sluice's ranks have over links: with the default of 64, queues grow to 50 ms, and
+# ranks repeat what still waits there.
 STREAMS = 16
-USAGE = 2  # how the program ends on bad flags
-WRONG_SUM = "sparse: wrong sum: "  # what it says of one
+USAGE = 2  # exit status for bad flags
+WRONG_SUM = "sparse: wrong sum: "  # how it reports one
 BYTES = ["sent", "received", "bound"]
 
 
@@ -41,12 +41,12 @@ class Point:
     elements: int
     density: float  # of each rank's elements
     keys: str = "random"  # or "zipf"
-    rate: int = None  # Mbit/s of each host's link, each way; None: all share one machine's memory
+    rate: int = None  # Mbit/s of each host's link and direction; None: in one machine's memory
 
 
 class SparsePeers(Contestant):
-    """All algorithms in one group of ranks, so that each sums the same pairs. Of an algorithm there
-    are the values NAME, its time, and "NAME sent", "NAME received" and "NAME bound", in bytes."""
+    """All algorithms in one group of ranks, so that each sums the same pairs. An algorithm
+    has the values NAME, its time, and "NAME sent", "NAME received" and "NAME bound", in bytes."""
 
     def __init__(self, algorithms=tuple(ALGORITHMS), iterations=3, checks="last"):
         self.name = "sparse-peers"
@@ -61,7 +61,7 @@ class SparsePeers(Contestant):
         return values_of(self.rows(point, seed, check))
 
     def rows(self, point, seed, check):
-        """What the program prints; the algorithm that begins is another one for each seed."""
+        """Returns the program's output; for each seed another algorithm begins."""
         flags = {"algorithms": ",".join(self.algorithms), "elements": point.elements,
                  "density": point.density, "keys": point.keys, "iterations": self.iterations,
                  "seed": seed, "first": seed, "check": self.checks if check else "none"}
@@ -89,14 +89,14 @@ def output_of(stage, command, **settings):
 
 
 def require(status, errors, what):
-    """Raises, unless the status is 0."""
+    """Raises an exception unless the status is 0."""
     if status != 0:
         problem = ranks.WrongSums if WRONG_SUM in errors else ConnectionError
         raise problem(f"status {status} of {what}: {errors}")
 
 
 def values_of(rows):
-    """Medians over an algorithm's iterations, of its most loaded rank."""
+    """Medians over an algorithm's iterations, for its most loaded rank."""
     by_name = collections.defaultdict(list)
     for row in rows:
         by_name[row["algorithm"]].append(row)
@@ -135,14 +135,14 @@ class SluiceSum(Contestant):
         return values_of([{**json.loads(row), "algorithm": self.name} for row in rows])
 
     def cluster_flags(self, point):
-        """What local-cluster is told beside the number of ranks."""
+        """Further flags for local-cluster."""
         if point.rate is None:
             return ["--aggregators", 1 if self.name == SLUICE_PACKETS else 0]
         return ["--transport", "af_packet", "--rate", point.rate, "--aggregators", point.ranks]
 
 
 def contestants(algorithms, iterations):
-    """In turns."""
+    """The contestants, which alternate."""
     peers = [name for name in algorithms if name not in FORMS]
     some = [SluiceSum(name, iterations) for name in algorithms if name in FORMS]
     return some + ([SparsePeers(peers, iterations)] if peers else [])
@@ -176,5 +176,5 @@ def link_cells(rate, medians, name):
 
 
 def megabytes(number):
-    """Millions, three figures where it has them before the point."""
+    """In millions, with three digits if it has so many before the point."""
     return f"{number / 1e6:.3f}" if number < 1e6 else f"{number / 1e6:.1f}"

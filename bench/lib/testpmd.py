@@ -1,6 +1,6 @@
 """DPDK's testpmd on the ports that Sluice has on one machine: net_vhost in one process, forwarding
 with swapped MAC addresses in the aggregator's place, and net_virtio_user in another, which keeps
-a window of frames going round."""
+a window of frames in flight."""
 import os
 import re
 import time
@@ -14,7 +14,7 @@ MBUFS = 4096
 MBUF_BYTES = 9728  # headroom, and the longest frame in one piece
 MEMORY_MB = 256
 LINK_S = 30
-ATTEMPTS = 5  # to start the frames going round
+ATTEMPTS = 5  # to get the frames in flight
 RATE = re.compile(r"Rx-pps:\s+(\d+).*?\n\s*Tx-pps:\s+(\d+)", re.DOTALL)
 
 
@@ -45,7 +45,7 @@ class Testpmd:
         processes.wait_until(is_up, f"{self.process.name} has a link", LINK_S)
 
     def rates(self, seconds):
-        """(received, sent) frames a second."""
+        """(received, sent) frames per second."""
         before = len(RATE.findall(self.process.out))
         self.tell("show port stats 0")
         self.wait_for_rates(before + 1)
@@ -65,7 +65,7 @@ class Testpmd:
 
 
 def macswap(stage, ip_bytes, window, seconds, cores):
-    """Frames a second that the net_vhost side receives and sends, of `window` frames going round;
+    """Frames per second that the net_vhost side receives and sends, with `window` frames in flight;
     `ip_bytes` is a frame's length without its Ethernet header."""
     path = stage.directory("testpmd.sock")
     device = f"net_virtio_user0,path={path},server=1,queue_size=256"
@@ -83,7 +83,7 @@ def macswap(stage, ip_bytes, window, seconds, cores):
             peer.tell(f"start tx_first {max(1, window // BURST)}")
             if all(forwarder.rates(0.2)):
                 return forwarder.rates(seconds)
-            peer.tell("stop")  # the first frames were lost, and with them all that follow
+            peer.tell("stop")  # the first frames were lost, so none is in flight
         raise AssertionError(f"no frames go round\n{peer.process.report()}")
     finally:
         peer.end()

@@ -20,7 +20,7 @@ EXAMPLES = {  # name: script and arguments
                            "--learning-rate", "0.2"],
 }
 TOP_K = ["sluice", "--hook", "top-k", "--ratio", "0.08", "--bf16-wire"]
-WARM_UP = 4  # steps that are not counted: DDP makes its buckets again after the first
+WARM_UP = 4  # steps that do not count: DDP makes new buckets after the first
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Training:
     """What is measured: one example."""
     example: str
     ranks: int
-    settings: tuple = ()  # of it, after those of EXAMPLES
+    settings: tuple = ()  # further settings, after those of EXAMPLES
 
 
 class Trainer(Contestant):
     """Fresh ranks each time. Those of Sluice sum among themselves, where DDP's buckets lie in
     memory that they share, or send packets to a fresh aggregator. `flags`: the backend, and
-    settings before which the example's give way."""
+    settings that override those of the example."""
 
     def __init__(self, name, flags, in_packets=False):
         self.name, self.flags, self.in_packets = name, flags, in_packets
@@ -46,14 +46,14 @@ class Trainer(Contestant):
         return {self.name: 1e6 * median_of([figures], "exchange_seconds")}
 
     def command(self, point, path):
-        """Of a rank. Rank 0 writes its figures to `path`."""
+        """The command of a rank. Rank 0 writes its figures to `path`."""
         name, *settings = EXAMPLES[point.example]
         script = os.path.join(checkout.ROOT, "examples", "torch", name + ".py")
         return [checkout.DEBIAN_PYTHON, script, *settings, *point.settings,
                 "--backend", *self.flags, "--figures", path]
 
     def train(self, point):
-        """The figures that rank 0 writes."""
+        """Returns the figures that rank 0 has written."""
         path = self.stage.directory("figures.json")
         daemons = [self.stage.start_daemon()] if self.in_packets else []
         environment = {

@@ -18,13 +18,13 @@ void free_ordinary(void* memory) noexcept {
   std::free(memory);
 }
 
-/// As a program's own allocator would give it, but in huge pages where the kernel has some.
+/// As a program's own allocator returns it, but in huge pages if the kernel has some.
 std::byte* allocate_ordinary(std::size_t bytes, std::size_t alignment) {
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* const memory = rounded >= bytes ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (memory == nullptr)
     throw Error(ErrorCode::kUnavailable, "no memory for " + std::to_string(bytes) + " bytes");
-  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a wish
+  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint
   return static_cast<std::byte*>(memory);
 }
 

@@ -9,19 +9,19 @@
 
 namespace sluice::perf {
 
-/// Uninitialized; freed in the way of its kind.
+/// Uninitialized; the deleter is that of its kind.
 using TensorMemory = std::unique_ptr<std::byte, void (*)(void*) noexcept>;
 
-/// At least one byte. Large ones are aligned to huge pages and ask for them, whatever the kind.
-/// Throws Error{kUnavailable}.
+/// Takes at least one byte. Large memory is aligned to huge pages and asks for them, whatever the
+/// kind. Throws Error{kUnavailable}.
 TensorMemory take_memory(MemoryKind kind, std::size_t bytes);
 
-/// For the largest tensor, twice where results go out of place.
+/// Memory for the largest tensor, twice if results go out of place.
 class Buffers {
  public:
   explicit Buffers(const Options& options);  ///< throws as take_memory
 
-  /// Where an op reads and where it writes; the same memory in place.
+  /// Where an op reads, and where it writes; in place, it is the same memory.
   std::span<std::byte> input(std::size_t bytes) { return {input_.get(), bytes}; }
   std::span<std::byte> output(std::size_t bytes, bool in_place) {
     return {in_place ? input_.get() : output_.get(), bytes};

@@ -1,5 +1,5 @@
 // Elements one by one, in plain scalar code: the reference must share nothing with the kernels that
-// it judges.
+// it checks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace sluice::perf {
 float to_float(Float16 value);
 float to_float(BFloat16 value);
 
-/// Nearest, ties to even; beyond the largest finite value infinity.
+/// Rounds to nearest, ties to even; infinity beyond the largest finite value.
 Float16 to_float16(float value);
 BFloat16 to_bfloat16(float value);
 

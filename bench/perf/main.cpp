@@ -1,4 +1,4 @@
-// sluice-perf: times AllReduce over Sluice and checks its results, in the manner of nccl-tests.
+// sluice-perf: times AllReduce with Sluice and checks its results, as nccl-tests do.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -26,7 +26,8 @@ void print(bool by_this_rank, const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Every case in the order of the table; a line of variants is printed as soon as it is complete.
+/// Measures every case in the order of the table; prints a line of variants as soon as it is
+/// complete.
 std::vector<Row> measure_all(Communicator& job, const Options& options, Buffers& buffers) {
   std::vector<Row> rows;
   std::uint64_t line = 0;

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kLatestWakeUp{200};
 
-/// What ranks add up, in the order it travels in.
+/// What is added up over the ranks, in the order in which it travels.
 struct Counters {
   enum : std::size_t { kWrong, kBlocks, kUnionBlocks, kWireBytes, kRetransmits, kCount };
   std::array<std::int64_t, kCount> values{};
@@ -69,8 +69,8 @@ class Runner {
   Counters& counters() { return counters_; }
 
  private:
-  /// Fills the input, and the output of an op out of place with what no result looks like, so that
-  /// an element that is never written is found.
+  /// Fills the input. If the op is out of place, it fills the output with values that no result
+  /// has, so that an element that is never written is found.
   void prepare(std::uint64_t run) {
     if (run > 0 && !options_.refill) return;
     if (!case_.in_place) std::memset(output_.data(), 0xA5, output_.size());
@@ -85,7 +85,7 @@ class Runner {
         job_.all_reduce(input_.data(), output_.data(), tensors_.spec().elements, case_.type, op_);
     work.wait();
     const std::chrono::nanoseconds time = Clock::now() - start;
-    job_.barrier().wait();  // nobody prepares its next run while others are still at this one
+    job_.barrier().wait();  // no rank prepares its next run while others are still at this one
     if (!timed) return;
     times_.push_back(time.count());
     counters_.add(work.statistics());
@@ -111,7 +111,7 @@ class Runner {
   Counters counters_;
 };
 
-/// Each iteration took as long as its slowest rank; counters are added up.
+/// Each iteration takes as long as its slowest rank; counters are added up.
 void gather(Communicator& job, std::span<std::int64_t> times, std::span<std::int64_t> counters) {
   ReduceOptions slowest;
   slowest.reduction = Reduction::kMax;

@@ -1,4 +1,4 @@
-// One cell of the table: warm up, time, check, and gather from all ranks.
+// One cell of the table: warm up, time, check, and gather the figures of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Case {
   std::uint64_t seed = 0;
 };
 
-/// Runs on every rank alike and returns the same row on all. Throws the library's Error.
+/// All ranks call it with the same arguments, and it returns the same row on all. Throws the
+/// library's Error.
 Row measure(Communicator& job, const Options& options, const Case& the_case, Buffers& buffers);
 
 }  // namespace sluice::perf

@@ -20,8 +20,8 @@ using bench::UsageError;
 
 /// Where tensors lie.
 enum class MemoryKind {
-  kShared,    ///< sluice::allocate: daemons of this machine may read them there
-  kOrdinary,  ///< as any program's
+  kShared,    ///< sluice::allocate: other processes of this machine may read them there
+  kOrdinary,  ///< as in any program
 };
 
 /// "shared", "ordinary".
@@ -36,26 +36,26 @@ struct Options {
   std::uint32_t iterations = 0;
   std::uint32_t warmup_iterations = 0;
   bool check = true;
-  bool refill = true;  ///< before every run, with values of its own; else once
+  bool refill = true;  ///< before every run, with values of its own; otherwise only once
 
   std::chrono::microseconds pause{0};  ///< before each iteration
 
   std::vector<ElementType> types;
   std::vector<Reduction> reductions;
-  Encoding encoding = Encoding::kNone;  ///< of float's sums and averages
-  std::uint64_t rounding_seed = 0;      ///< of int8 and int4; 0: to nearest
+  Encoding encoding = Encoding::kNone;  ///< for sums and averages of float
+  std::uint64_t rounding_seed = 0;      ///< for int8 and int4; 0: to nearest
   std::vector<double> densities;
   Overlap overlap = Overlap::kRandom;
   MemoryKind memory = MemoryKind::kShared;
   std::vector<bool> in_place;  ///< the variants of each row, out of place first
 
-  std::optional<std::uint16_t> block_elements;  ///< unset: as the environment says
+  std::optional<std::uint16_t> block_elements;  ///< unset: from the environment
   std::optional<std::uint16_t> streams;
   bool bitmap = false;
   std::uint64_t seed = 0;
   std::string json_path;  ///< empty: none
 
-  bool help = false;     ///< print help() and do nothing else; the rest is not set
+  bool help = false;     ///< print help() and do nothing else; the other members are not set
   bool version = false;  ///< the same with the version
 
   /// min_bytes .. max_bytes by the steps.

@@ -9,8 +9,8 @@
 namespace sluice::perf {
 namespace {
 
-/// The image of `x` in the permutation `key` of 0..size-1. Each step is a bijection of the words of
-/// just enough bits; words beyond the size are walked on until one falls inside.
+/// The image of `x` in the permutation `key` of 0..size-1. Each step is a bijection of the words
+/// with just enough bits; it is repeated until the word is below the size.
 std::uint64_t permute(std::uint64_t x, std::uint64_t size, std::uint64_t key) {
   const int bits = 64 - std::countl_zero(size - 1);
   const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;

@@ -1,7 +1,8 @@
 // Which blocks of each rank's tensor are not zero.
 //
-// Every rank can ask for every other: a block's place in a keyed permutation of the blocks decides,
-// so there are no lists to hold or to exchange, and the count per rank is exact.
+// Every rank can compute this for every other rank: it follows from a block's place in a keyed
+// permutation of the blocks. So there are no lists to keep or to exchange, and the count per rank
+// is exact.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@
 
 namespace sluice::perf {
 
-/// How the ranks' non-zero blocks lie to each other.
+/// How the non-zero blocks of different ranks overlap.
 enum class Overlap {
   kRandom,  ///< each rank's own choice
   kAll,     ///< the same blocks on all ranks
-  kNone,    ///< disjoint as long as there are blocks enough, then as even as can be
+  kNone,    ///< disjoint as long as there are enough blocks, then as even as possible
 };
 
 /// "random", "all", "none".

@@ -64,7 +64,7 @@ A combine_bits(Reduction reduction, A a, A b) {
                           : reduction == Reduction::kBitOr ? a | b
                                                            : a ^ b);
   else
-    return A{};  // nobody asks for it
+    return A{};  // never used
 }
 
 template <class A>
@@ -83,7 +83,7 @@ A combine(Reduction reduction, A a, A b) {
     case Reduction::kSum:
       break;
     case Reduction::kAverage:
-      break;  // nobody asks for it
+      break;  // never used
   }
   return add(a, b);
 }
@@ -101,7 +101,7 @@ std::uint64_t count_different(std::span<const T> expected, const std::byte* actu
   return different;
 }
 
-/// Whether hosts sum first, and there are several: averages of integers go by all ranks.
+/// Whether hosts sum first, and there are several: averages of integers use all ranks directly.
 template <class T>
 bool sums_by_hosts(const TensorSpec& spec, Reduction reduction) {
   const std::set<std::uint16_t> hosts(spec.hosts.begin(), spec.hosts.end());
@@ -112,7 +112,7 @@ bool sums_by_hosts(const TensorSpec& spec, Reduction reduction) {
 struct BlockSum {
   std::uint64_t block = 0;
   Reduction reduction = Reduction::kSum;
-  std::uint16_t of_ranks = 1;  ///< so many make it complete, and divide an average
+  std::uint16_t of_ranks = 1;  ///< how many it takes to be complete; an average divides by it
 };
 
 template <class T>
@@ -213,7 +213,7 @@ std::uint64_t count_wrong(const TensorSet& tensors, std::uint64_t run, Reduction
 
 namespace {
 
-/// How far an encoding may move an element of a block with this largest magnitude, at most.
+/// How much an encoding may change an element of a block with this largest magnitude, at most.
 double step_of(const EncodedOp& op, double largest) {
   switch (op.encoding) {
     case Encoding::kInt8:

@@ -1,5 +1,5 @@
-// What the reduction must be, bit for bit, by plain scalar code in rank order; one block at a time,
-// so that checking costs no memory worth naming.
+// The correct reduction, bit for bit, by plain scalar code in rank order. It handles one block at a
+// time, so that checking needs little memory.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +30,18 @@ struct AccumulatorOf<BFloat16> {
   using Type = float;
 };
 
-/// One block's reduction. Owners are added lowest rank first; the others' blocks are zero: they add
-/// nothing to a sum, and take part in min and max as one +0 at the end. 16-bit floats accumulate as
-/// float; an average divides before the single rounding, and one of integers does not wrap. No
-/// float becomes -0.
+/// The reduction of one block. Owners are added lowest rank first. The others' blocks are zero:
+/// they add nothing to a sum, and take part in min and max as one +0 at the end. 16-bit floats are
+/// accumulated as float; an average divides before the single rounding, and an average of integers
+/// does not wrap. No float becomes -0.
 template <class T>
 class ReferenceBlock {
  public:
   ReferenceBlock(Reduction reduction, std::uint16_t ranks, std::size_t elements);
 
-  void add(std::span<const T> owners_block);  ///< `elements` of them, at most `ranks` times
-  void result(std::span<T> out) const;        ///< all +0 when nothing was added
+  /// With `elements` elements; call it at most `ranks` times.
+  void add(std::span<const T> owners_block);
+  void result(std::span<T> out) const;  ///< all +0 if nothing was added
 
  private:
   Reduction reduction_;
@@ -59,8 +60,8 @@ struct EncodedOp {
   bool is_stochastic = false;
 };
 
-/// The same of elements that are further from the exact sum or average than `op`'s encoding may
-/// make them; of float. Where nobody owns a block it must be +0.
+/// The number of float elements that differ from the exact sum or average by more than `op`'s
+/// encoding permits. If no rank owns a block, it must be +0.
 std::uint64_t count_beyond_bound(const TensorSet& tensors, std::uint64_t run, const EncodedOp& op,
                                  std::span<const std::byte> result);
 

@@ -1,4 +1,4 @@
-// What a measurement becomes: a row of the table, a line of the footer, an object in the JSON file.
+// The forms of a measurement: a row of the table, a line of the footer, an object in the JSON file.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace sluice::perf {
 
-/// Of the timed iterations, in microseconds.
+/// Times of the timed iterations, in microseconds.
 struct Times {
   double median = 0;
   double min = 0;
   double p99 = 0;
 };
 
-/// At least one; p99 is the smallest that is no less than 99% of them.
+/// There is at least one; p99 is the smallest that is not less than 99% of them.
 Times summarise(std::span<const std::int64_t> nanoseconds);
 
 /// One size, type, reduction and density, in one variant.
@@ -32,8 +32,8 @@ struct Row {
   Encoding encoding = Encoding::kNone;
   std::uint16_t ranks = 1;
   std::uint32_t block_elements = 0;
-  double density = 0;        ///< asked for
-  double union_density = 0;  ///< as the library measured it
+  double density = 0;        ///< as requested
+  double union_density = 0;  ///< as measured by the library
   Overlap overlap = Overlap::kRandom;
   bool in_place = false;
   MemoryKind memory = MemoryKind::kShared;
@@ -49,7 +49,7 @@ struct Row {
 
 std::string table_header(const Options& options, std::uint16_t ranks);
 
-/// The variants of one row, as one line.
+/// Formats the variants of one row as one line.
 std::string table_line(std::span<const Row> variants);
 
 /// nccl-tests' two lines.
@@ -58,7 +58,7 @@ std::string table_footer(std::span<const Row> rows);
 /// Elements that were wrong in all rows.
 std::uint64_t total_wrong(std::span<const Row> rows);
 
-/// Writes the rows as an array, whole or not at all. Throws Error{kUnavailable}.
+/// Writes the rows as an array, completely or not at all. Throws Error{kUnavailable}.
 void write_json(const std::string& path, std::span<const Row> rows);
 
 }  // namespace sluice::perf

@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::uint64_t kIncrement = 0x9E37'79B9'7F4A'7C15;
 
-/// Element i's random word: bit 63 sign, 56-59 magnitude, 52-55 and 60-62 whether it is zero, and
-/// below the digits. Two multiplications less than mix(), as filling is most of a run's work.
+/// Element i's random word: bit 63 is the sign, 56-59 the magnitude, 52-55 and 60-62 whether it is
+/// zero, and the lower bits the digits. It needs two multiplications less than mix(), as filling is
+/// most of a run's work.
 std::uint64_t word(std::uint64_t key, std::uint64_t i) {
   std::uint64_t x = key + i * kIncrement;
   x = (x ^ (x >> 32)) * 0xBF58'476D'1CE4'E5B9;
@@ -39,7 +40,7 @@ T element(std::uint64_t word, bool may_be_zero) {
   else if constexpr (std::same_as<T, float>)
     return std::bit_cast<float>(
         static_cast<std::uint32_t>(float_bits<32, 23, 127 - 8>(word, may_be_zero)));
-  else if constexpr (std::same_as<T, Float16>)  // 256 ranks' sum stays finite
+  else if constexpr (std::same_as<T, Float16>)  // the sum of 256 ranks stays finite
     return {static_cast<std::uint16_t>(float_bits<16, 10, 15 - 10>(word, may_be_zero))};
   else if constexpr (std::same_as<T, BFloat16>)
     return {static_cast<std::uint16_t>(float_bits<16, 7, 127 - 8>(word, may_be_zero))};

@@ -1,4 +1,4 @@
-// The core's counter of cycles: constant in rate, and read in some ten nanoseconds.
+// The core's cycle counter. Its rate is constant, and reading it takes about ten nanoseconds.
 #pragma once
 
 #include <cstdint>

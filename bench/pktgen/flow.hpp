@@ -1,6 +1,6 @@
-// One rank on one stream: what it has for the rounds of its op. Where it stands among them, and
-// what it waits for, is its end's. Pure state; the generator moves it. Results are not kept, so all
-// that is known of one that came early is that it came.
+// One rank on one stream: its blocks in the rounds of its op. Its `end` has its position, and knows
+// what it waits for. This is pure state, which the generator changes. Results are not kept, so of
+// an early result only the arrival is known.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Flow {
   rounds::WaitingEnd end;
   std::uint64_t owned = 0;  ///< bit c: this rank's block of column c travels in this round
   OpNumber op = 0;
-  std::uint16_t turn = 0;                     ///< of its stream in this op
+  std::uint16_t turn = 0;                     ///< the number of its stream in this op
   bool first = true;                          ///< the round is the first of its op
   bool running = true;                        ///< false: its last op is done
   std::array<Row, wire::kMaxColumns> rows{};  ///< current block by column

@@ -1,4 +1,4 @@
-// Joining, what arrives, and then the flows: what each does next, and when.
+// Joining, received packets, and the flows: the next action of each, and its time.
 #include "bench/pktgen/generator.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace sluice::pktgen {
 namespace {
 
-/// When to ask the pool again that was empty.
+/// How long to wait after the pool was empty.
 constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 
 }  // namespace
@@ -49,7 +49,7 @@ void Generator::start(const std::optional<Session>& decided, Time now, PacketSin
   control_.flush(sink);
 }
 
-/// One more rank is in; with the last of them everything is known, and the first op begins.
+/// One more rank has joined. With the last one, the session is known, and the first op begins.
 void Generator::welcomed() {
   const auto is_in = [](const RankState& rank) { return rank.membership->in(); };
   if (active() || !std::all_of(ranks_.begin(), ranks_.end(), is_in)) return;
@@ -87,7 +87,8 @@ std::optional<Rank> Generator::rank_at(std::uint16_t udp_port) const {
   return r.value < ranks_.size() ? std::optional(r) : std::nullopt;
 }
 
-/// By its port alone it is known whose a packet is: who is told another rank's keeps his own.
+/// The UDP port alone tells which rank a packet is for. If the aggregator chooses a port that
+/// another rank has, the rank keeps its own.
 wire::Challenge Generator::with_own_port(Rank r, wire::Challenge challenge) {
   wire::U16& told = challenge.source_ports[options_.lane];
   if (told == 0) return challenge;
@@ -114,8 +115,8 @@ void Generator::receive(const Endpoint& from, Buffer buffer, Time now, PacketSin
   if (!control_.empty()) control_.flush(sink);
 }
 
-/// The path of nearly every packet. Only its fixed part is looked at: columns and blocks of those
-/// alone that check() is given. kBadKind: it is no RESULT.
+/// The path of nearly every packet. It only looks at the fixed part; columns and blocks are only
+/// read if check() is called. kBadKind: the packet is not a RESULT.
 DropReason Generator::on_result(Rank r, std::span<const std::byte> bytes, Time now,
                                 PacketSink& sink) {
   wire::Result result;
@@ -166,7 +167,7 @@ void Generator::sample_latency(const Flow& x, const wire::Result& result, Time n
   ranks_[x.rank.value].membership->path.rto.sample(took);
 }
 
-/// The result of the round awaited is here, and with it the rounds whose results came early end.
+/// The awaited result has come. It ends its round, and further rounds whose results came early.
 void Generator::apply(Flow& x, Time now, PacketSink& sink) {
   bool next_is_here;
   do {
@@ -216,7 +217,7 @@ DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packe
   }
 }
 
-/// The job is over: as good as LEFT for those who are leaving.
+/// The job is over; for ranks that are leaving, this is as good as LEFT.
 void Generator::ended(worker::ShardMembership& membership, const Error& why) {
   if (membership.leaving())
     membership.end();
@@ -224,7 +225,7 @@ void Generator::ended(worker::ShardMembership& membership, const Error& why) {
     failure_ = why;
 }
 
-/// STATUS and POLL.
+/// Handles STATUS and POLL.
 DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, PacketSink& sink) {
   const StreamId s{packet.delivery().stream};
   if (!active()) return DropReason::kNotJoined;
@@ -251,7 +252,7 @@ DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, Packet
   return DropReason::kNone;
 }
 
-/// Compares a result of the round that the flow awaits with what it must be.
+/// Compares a result of the awaited round with the correct one.
 void Generator::check(const Flow& x, std::span<const std::byte> bytes) {
   until_check_ = options_.check_every;
   ++tally_.results_checked;
@@ -320,7 +321,7 @@ void Generator::next_round(Flow& x) {
   }
 }
 
-/// Sends, acknowledges or rests, as the flow's new position asks for.
+/// Sends, acknowledges or rests, as the flow's new position requires.
 void Generator::go_on(Flow& x, Time now, PacketSink& sink) {
   x.end.rest();
   if (!x.running) return;
@@ -403,7 +404,7 @@ rounds::WaitingScope Generator::waiting(const Flow& x, Time now) const {
           .now = now};
 }
 
-/// `ask`: DATA asks where the round stands. What waits for its turn is sent then.
+/// `ask`: DATA asks for the state of the round. Messages that wait in the queue are sent then.
 void Generator::say(Flow& x, Say what, bool ask, Time now, PacketSink& sink) {
   if (what == Say::kContribution && x.end.has_contributed()) send_data(x, ask, now, sink);
   if (what == Say::kAcknowledgement) send_ack(x, sink);

@@ -1,16 +1,16 @@
-// Plays all ranks of one job at one aggregator, or at one of its lanes: packets and the time come
-// in, packets go out. No I/O, threads or clocks, as in the worker's engine, whose rules it keeps
-// (docs/protocol.md, rules 1 to 11 and 24 to 25), but without tensors: blocks have known values,
-// and which of them are non-zero is known beforehand (Schedule). So a packet costs a header, a copy
-// and little more.
+// Acts as all ranks of one job at one aggregator, or at one of its lanes: packets and the time come
+// in, packets go out. It has no I/O, threads or clocks, as the worker's engine, and keeps the same
+// rules (docs/protocol.md, rules 1 to 11 and 24 to 25). But it has no tensors: blocks have known
+// values, and which of them are non-zero is known beforehand (Schedule). So a packet costs a
+// header, a copy and little more.
 //
-// Each rank has a UDP port of its own, first_udp_port + rank or the one that the aggregator tells
+// Each rank has its own UDP port, first_udp_port + rank or the one that the aggregator chooses for
 // it, and a ShardMembership of the worker's library that joins, keeps alive and leaves. Each rank
-// and stream has a Flow. One op follows the other until finish(); then the flows end with the op
-// that the foremost of them has begun.
+// and stream has a Flow. Ops follow each other until finish(); then the flows end with the last op
+// that any of them has begun.
 //
-// DATA that is due waits in a queue until send_ready() lets it go, which is how the caller sets the
-// rate; what repeats or acknowledges goes at once.
+// DATA that is due waits in a queue until send_ready() sends it: so the caller controls the rate.
+// Repetitions and acknowledgements are sent at once.
 #pragma once
 
 #include <array>
@@ -44,50 +44,50 @@ struct GeneratorOptions {
   std::uint16_t block_elements = 256;
   std::uint16_t payload_bytes = 1472;
   std::uint16_t first_udp_port = 20'000;
-  std::uint16_t lane = 0;  ///< of the aggregator: its streams alone are served
+  std::uint16_t lane = 0;  ///< of the aggregator; only its streams are served
   PatternOptions pattern;
   Duration rto_min = std::chrono::milliseconds(20);  ///< the shortest time-out
   Duration aggregator_timeout = defaults::kAggregatorTimeout;
-  std::uint32_t check_every = 64;  ///< of so many results one is checked; 0: none is
+  std::uint32_t check_every = 64;  ///< one of so many results is checked; 0: none is
   bool integrity = false;          ///< packets carry a CRC32C
 };
 
 class Generator {
  public:
-  /// `aggregator`: where its lane 0 listens; its local_udp_port is set here.
+  /// `aggregator` is where its lane 0 listens; its local_udp_port is set here.
   Generator(const GeneratorOptions& options, const Endpoint& aggregator);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  /// Begins to join; call once. `decided`: at lane 0, for the others.
+  /// Begins to join; call it once. `decided` is what lane 0 has agreed, for the other lanes.
   void start(const std::optional<Session>& decided, Time now, PacketSink& sink);
   bool active() const { return !flows_.empty(); }
 
   void receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink);
 
-  /// Sends at most `most` of the DATA that is due; returns how much it sent.
+  /// Sends at most `most` packets of the DATA that is due; returns how many.
   std::size_t send_ready(std::size_t most, Time now, PacketSink& sink);
 
-  /// To be called every turn; looks at its timers about once in a millisecond.
+  /// To be called every turn; it looks at its timers about once in a millisecond.
   void on_time(Time now, PacketSink& sink);
 
-  /// No further op begins but those that some rank is in.
+  /// Begins no further op, except those that some rank has begun.
   void finish();
   bool finished() const { return running_ == 0; }
-  /// The flows that still run give up, and the ranks tell the aggregator, if they are in.
+  /// Ends the flows that still run; ranks that have joined inform the aggregator.
   void give_up(PacketSink& sink);
 
-  /// Begins to leave; only when finished.
+  /// Begins to leave; call it only when finished.
   void leave(Time now, PacketSink& sink);
   bool left() const;
 
-  /// Why the job is over before its time.
+  /// Why the job ended early.
   const std::optional<Error>& failure() const { return failure_; }
   const Session& session() const { return ranks_.front().membership->agreed(); }  ///< once active
-  const Schedule& schedule() const { return *schedule_; }                         ///< likewise
+  const Schedule& schedule() const { return *schedule_; }                         ///< once active
   const Tally& tally() const { return tally_; }
 
-  /// Nanoseconds from sending DATA to the RESULT that it completed, since it was cleared last.
+  /// Nanoseconds from a DATA to the RESULT that it completed, since it was last cleared.
   Histogram& latencies() { return latencies_; }
 
  private:
@@ -96,7 +96,7 @@ class Generator {
   struct RankState {
     worker::EngineConfig config;  // the membership refers to it
     std::unique_ptr<worker::ShardMembership> membership;
-    wire::Data data;  // what is the same in all DATA of this rank
+    wire::Data data;  // the part that is the same in all DATA of this rank
   };
 
   static constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
@@ -105,7 +105,7 @@ class Generator {
     return flows_[std::size_t{s.value} / session().shards * ranks_.size() + r.value];
   }
 
-  // What arrives.
+  // Received packets.
   std::optional<Rank> rank_at(std::uint16_t udp_port) const;
   wire::Challenge with_own_port(Rank r, wire::Challenge challenge);
   DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, PacketSink& sink);
@@ -120,7 +120,7 @@ class Generator {
   void check(const Flow& x, std::span<const std::byte> bytes);
   bool is_right(const Flow& x, const Packet& packet) const;
 
-  // Moving on.
+  // Progress.
   void begin_op(Flow& x, OpNumber op);
   void next_round(Flow& x);
   void go_on(Flow& x, Time now, PacketSink& sink);
@@ -144,16 +144,16 @@ class Generator {
   std::optional<KnownValues> values_;
   wire::Descriptor descriptor_;
   std::size_t columns_bytes_ = 0;
-  std::vector<Flow> flows_;  // those of one stream side by side, by rank
+  std::vector<Flow> flows_;  // those of one stream are neighbours, by rank
   std::size_t running_ = 0;
   OpNumber last_op_ = ~OpNumber{0};
 
-  // The flows whose DATA is due, each at most once: a ring.
+  // The flows whose DATA is due, each at most once. It is a ring.
   std::vector<Flow*> ready_;
   std::size_t ready_begin_ = 0;
   std::size_t ready_count_ = 0;
 
-  std::uint32_t until_check_ = 1;  // results, this one counted
+  std::uint32_t until_check_ = 1;  // results, including this one
   Time look_due_{};
   ControlPackets control_;
   std::optional<Error> failure_;

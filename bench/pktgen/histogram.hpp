@@ -1,5 +1,5 @@
 // How often each latency occurred: a log-linear histogram after Gil Tene's HdrHistogram. It has a
-// fixed size, recording is a shift and an increment, and what it tells is at most 1/64 too high.
+// fixed size, recording is a shift and an increment, and its values are at most 1/64 too high.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ class Histogram {
   std::uint64_t min() const { return count_ == 0 ? 0 : min_; }
   std::uint64_t max() const { return max_; }
 
-  /// The least value that `share` (0..1) of all values do not exceed; 0 if there are none.
+  /// The smallest value that at least `share` (0..1) of all values do not exceed; 0 if there are
+  /// none.
   std::uint64_t at(double share) const;
 
  private:

@@ -32,7 +32,7 @@ std::size_t frames_each_way(const Options& options) {
   return std::bit_ceil(std::clamp<std::size_t>(4 * flows, 1024, 1 << 18));
 }
 
-/// The results that the lane keeps, the contributions that it holds, and what is under way.
+/// The results that the lane keeps, the contributions that it holds back, and what is under way.
 std::size_t payload_buffers(const Options& options) {
   const std::size_t per_stream = kHistory + options.workers + std::size_t{2};
   const std::size_t under_way = std::size_t{3} * options.workers;
@@ -53,7 +53,7 @@ aggregator::EngineConfig engine_config(const Options& options, const GeneratorOp
   return config;
 }
 
-/// One lane and the generator of its share of the job, with memory of their own.
+/// One lane and the generator of its share of the job, with their own memory.
 class Bed {
  public:
   Bed(const Options& options, std::uint16_t lane)
@@ -67,13 +67,13 @@ class Bed {
                .mtu = options.frame_bytes},
               payloads_) {
     job_.lane = lane;
-    // The aggregator cannot fail alone: nothing comes from it while this process does not run.
+    // The aggregator cannot fail alone: while this process does not run, nothing comes from it.
     job_.aggregator_timeout = std::chrono::milliseconds(limits::kMaxTimeoutMs);
     faults_.seed = options.pattern.seed;
     faults_.loss = options.loss;
   }
 
-  /// On the thread that it is to run on.
+  /// To be called on the thread on which it runs.
   LaneRun run(const Supervision& supervision, Lockstep& lockstep) {
     MemoryLane lane(job_.lane, engine_config(options_, job_), link_, payloads_, headers_, faults_);
     FarEnd far_end{.turn = [&](Time now) { lane.turn(now); },

@@ -9,7 +9,8 @@
 namespace sluice::pktgen {
 namespace {
 
-/// A whole number as an element, rounded to nearest where the type does not have it. Up to 2^24.
+/// Writes a whole number as an element, rounded to nearest if the type does not have it. Up to
+/// 2^24.
 void write_number(ElementType type, std::uint32_t number, std::byte* out) {
   perf::with_type(type, [&]<class T>() {
     T element;

@@ -1,6 +1,6 @@
-// What the ranks' blocks hold: small whole numbers that repeat every eight elements and begin
-// elsewhere for each block and rank, so that writing a block is one copy from memory that stays in
-// the cache, and every sum is known and exact.
+// The contents of the ranks' blocks: small whole numbers that repeat every eight elements, with a
+// different beginning for each block and rank. So writing a block is one copy from memory that
+// stays in the cache, and every sum is known and exact.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class KnownValues {
 
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Rank `r`'s block `b`, to `out`.
+  /// Writes rank `r`'s block `b` to `out`.
   void write(std::byte* out, Rank r, BlockIndex b) const {
     std::memcpy(out, sequence_.data() + phase(r, b) * element_bytes_, block_bytes_);
   }
@@ -38,7 +38,7 @@ class KnownValues {
   ElementType type_;
   std::size_t element_bytes_;
   std::size_t block_bytes_;
-  std::vector<std::byte> sequence_;  // 1, 2, .. 8, 1, ..: a block and one period more
+  std::vector<std::byte> sequence_;  // 1, 2, .. 8, 1, ..: a block and one more period
 };
 
 }  // namespace sluice::pktgen

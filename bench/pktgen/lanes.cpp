@@ -11,7 +11,7 @@
 namespace sluice::pktgen {
 namespace {
 
-/// Of the trial that counts, all that is known of each lane; and the sums.
+/// The figures of each lane in the trial that counts, and their sums.
 Report report_of(const Options& options, const Lockstep& lockstep,
                  const std::vector<LaneRun>& runs) {
   Report report;
@@ -48,7 +48,7 @@ Report run_lanes(const Options& options, const Supervision& supervision, const R
     runs[lane] = run_lane(lane, lockstep);
   };
   {
-    std::vector<std::jthread> others;  // until the end of this block
+    std::vector<std::jthread> others;  // they end with this block
     or_fail([&] {
       for (std::uint16_t lane = 1; lane < options.lanes; ++lane)
         others.emplace_back([&, lane] { or_fail([&] { run_other(lane); }); });

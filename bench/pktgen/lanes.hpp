@@ -1,4 +1,4 @@
-// The lanes of a run side by side, each on a thread of its own.
+// Runs the lanes of a run side by side, each on its own thread.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace sluice::pktgen {
 
-/// Runs one lane to its end, on the calling thread; throws Error.
+/// Runs one lane until it ends, on the calling thread; throws Error.
 using RunLane = std::function<LaneRun(std::uint16_t lane, Lockstep& lockstep)>;
 
-/// Lane 0 on this thread, the others on one each, on the cores that the options name. Returns when
-/// all have ended; throws what the first that failed has thrown.
+/// Runs lane 0 on this thread, and the others on one thread each, on the cores that the options
+/// name. Returns when all have ended; throws what the first lane that failed has thrown.
 Report run_lanes(const Options& options, const Supervision& supervision, const RunLane& run_lane);
 
 }  // namespace sluice::pktgen

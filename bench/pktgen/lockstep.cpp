@@ -42,7 +42,7 @@ unsigned Lockstep::arrive(std::uint16_t lane, std::optional<Window> trial) {
   return point;
 }
 
-/// Of a search the first trial, as fast as possible, tells where to begin.
+/// The first trial of a search, as fast as possible, shows where to begin.
 void Lockstep::choose_next_rate() {
   if (trials_.empty()) {
     next_rate_ = options_.find_rate ? 0 : options_.rate;

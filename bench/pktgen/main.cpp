@@ -30,7 +30,7 @@ enum ExitStatus { kRight = 0, kWrong = 1, kUsage = 2 };
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-/// The first Ctrl-C asks for the report, the second ends the program.
+/// The first Ctrl-C requests the report, the second ends the program.
 void on_interrupt(int) {
   interrupted = true;
   std::signal(SIGINT, SIG_DFL);

@@ -43,7 +43,7 @@ void MemoryLane::turn(Time now) {
   clock_.end_turn(received + sent);
 }
 
-/// Where the machine or this process stood still, no rank was silent.
+/// A pause of the machine or of this process is no silence of ranks.
 void MemoryLane::excuse_pause(Time now) {
   if (last_turn_ && now - *last_turn_ > long_turn_) engine_.excuse_pause(now - *last_turn_);
   last_turn_ = now;

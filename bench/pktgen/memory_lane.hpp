@@ -1,5 +1,5 @@
 // A lane of an aggregator in this process, behind a MemoryLink: the daemon's loop around the same
-// engine, with a clock for its stages. It takes turns with its caller, or has a thread.
+// engine, with a clock for its stages. Its caller makes its turns, or it has a thread.
 #pragma once
 
 #include <atomic>
@@ -33,10 +33,10 @@ class MemoryLane {
   MemoryLane(const MemoryLane&) = delete;
   MemoryLane& operator=(const MemoryLane&) = delete;
 
-  /// Polls once. Not once it has a thread.
+  /// Polls once. Not to be called once it has a thread.
   void turn(Time now);
 
-  /// From now on it runs by itself, on this core.
+  /// From now on it runs on a thread of its own, on this core.
   void start_thread(int cpu);
 
   LaneReading reading();
@@ -56,7 +56,7 @@ class MemoryLane {
   std::atomic<std::promise<LaneReading>*> asked_{nullptr};  // to be answered between two turns
 };
 
-/// Runs a thread on this core alone. Throws Error kInvalidArgument.
+/// Lets a thread run only on this core. Throws Error kInvalidArgument.
 void pin(pthread_t thread, int cpu);
 
 }  // namespace sluice::pktgen

@@ -153,7 +153,7 @@ void read_lanes(const Values& values, Options& options) {
     values.refuse("lanes", "at most as many as streams, " + std::to_string(options.streams));
 }
 
-/// What `parse` makes of a flag's value; its Error tells name, value and form.
+/// The result of `parse` for a flag's value; its Error names flag, value and form.
 template <class Parse>
 void must_parse(const Values& values, const char* flag, Parse parse) {
   try {
@@ -186,7 +186,7 @@ void read_way(const Values& values, Options& options) {
   }
 }
 
-/// One that was asked for is never cut without a word.
+/// A size that was requested is never reduced silently.
 std::uint16_t block_elements_of(const Values& values, ElementType type, std::uint16_t frame_bytes) {
   const std::size_t payload = payload_of(frame_bytes);
   if (!values.given("block-elements"))

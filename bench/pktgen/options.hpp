@@ -20,41 +20,41 @@ struct Options {
   std::uint16_t frame_bytes = 1500;  ///< of an IP packet
   std::uint16_t workers = 8;
   std::uint16_t streams = 64;
-  std::uint16_t block_elements = 256;  ///< as fit a frame
+  std::uint16_t block_elements = 256;  ///< as many as fit into a frame
   std::uint32_t job = 1;
   PatternOptions pattern;
 
   // The load.
-  double rate = 0;  ///< DATA packets a second, 0: as fast as possible
+  double rate = 0;  ///< DATA packets per second; 0: as fast as possible
   bool find_rate = false;
-  double loss = 0;  ///< share of frames, each way
+  double loss = 0;  ///< share of frames, in each direction
   Duration rto_min{};
   Duration duration{};
   Duration warmup{};
   std::uint32_t check_every = 64;  ///< 0: nothing is checked
 
-  // The way to the aggregator.
+  // The path to the aggregator.
   bool in_memory = false;
-  ContextOptions context;         ///< where it is not in memory
-  Duration aggregator_timeout{};  ///< the same
-  std::uint16_t lanes = 1;        ///< each with a generator, on a thread
-  std::vector<int> cpu;           ///< of the generator, of several lanes one each
-  std::optional<int> lane_cpu{};  ///< in memory: of a thread for the lane alone
+  ContextOptions context;         ///< unless it is in memory
+  Duration aggregator_timeout{};  ///< unless it is in memory
+  std::uint16_t lanes = 1;        ///< each with a generator, on its own thread
+  std::vector<int> cpu;           ///< of the generators; with several lanes one for each
+  std::optional<int> lane_cpu{};  ///< in memory: of a separate thread for the lane
 
   std::string json_path;  ///< empty: none
-  bool live = false;      ///< also where standard error is no terminal
-  bool help = false;      ///< print help() and do nothing else; the rest is not set
+  bool live = false;      ///< even if standard error is no terminal
+  bool help = false;      ///< print help() and do nothing else; the other members are not set
   bool version = false;   ///< the same with the version
 };
 
-/// `arguments` without the program's name; what they leave out of Options::context is as in
-/// `environment`. Throws bench::UsageError.
+/// `arguments` are without the program's name. What they do not set in Options::context is taken
+/// from `environment`. Throws bench::UsageError.
 Options parse_options(const std::vector<std::string>& arguments, const ContextOptions& environment);
 
-/// Bytes of the longest IP packet of a session whose longest UDP payload is `payload_bytes`.
+/// The size of the longest IP packet of a session whose longest UDP payload is `payload_bytes`.
 std::uint16_t frame_of(std::uint16_t payload_bytes);
 
-/// The job that they describe.
+/// The job that the options describe.
 GeneratorOptions generator_options(const Options& options);
 
 /// What --help prints.

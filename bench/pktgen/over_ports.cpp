@@ -28,8 +28,8 @@ Endpoint find(Attachment& attachment, Duration at_most) {
               "aggregator " + attachment.name_of(0) + " is not to be found: no answer to ARP");
 }
 
-/// A lane's ranks have UDP ports of their own, also those that they may be told, so that what comes
-/// to another lane's queue is told.
+/// Each lane's ranks have their own UDP ports, including those that an aggregator may choose for
+/// them. So a packet that came to another lane's queue can be recognized.
 void listen(GeneratorOptions& job, net::DatagramIo& io, net::HandOver& hand_over) {
   job.first_udp_port = static_cast<std::uint16_t>(job.first_udp_port + job.lane * job.workers);
   for (std::uint16_t r = 0; r < job.workers; ++r) {
@@ -53,7 +53,7 @@ Report run_over_ports(const Options& options, const Supervision& supervision) {
                         options.lanes);
   const Endpoint aggregator = find(attachment, options.context.connect_timeout);
   const auto ios = attachment.split_queues(aggregator.port_id);
-  check_lanes(options, ios.size());  // a local one gives its port as many queues
+  check_lanes(options, ios.size());  // a local aggregator gives its port as many queues
   net::HandOver hand_over(options.lanes);
   std::vector<GeneratorOptions> jobs;
   for (std::uint16_t lane = 0; lane < options.lanes; ++lane) {

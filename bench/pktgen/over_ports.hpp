@@ -1,4 +1,4 @@
-// A run against an aggregator of its own process, over a vhost directory or a network port.
+// A run with an aggregator in another process, over a vhost directory or a network port.
 #pragma once
 
 #include "bench/pktgen/options.hpp"

@@ -1,4 +1,4 @@
-// Lets so many packets a second go: a token bucket.
+// Limits the rate of packets per second: a token bucket.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ class Pacer {
   void spend(std::size_t packets) { tokens_ -= static_cast<double>(packets); }
 
  private:
-  /// What a pause of the generator may be made up for: a scheduler's tick, so that other processes
-  /// on its core do not lower the rate.
+  /// For how long a pause of the generator can be made up: a scheduler's tick, so that other
+  /// processes on its core do not reduce the rate.
   double most() const { return std::max(32.0, per_second_ * 0.01); }
 
   double per_second_ = 0;

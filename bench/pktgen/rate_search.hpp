@@ -1,4 +1,4 @@
-// The search for the highest rate without loss, after RFC 2544 section 26.1: by halving between the
+// The search for the highest rate without loss, after RFC 2544 section 26.1: it bisects between the
 // highest rate that passed and the lowest that did not.
 #pragma once
 
@@ -8,25 +8,25 @@ namespace sluice::pktgen {
 
 class RateSearch {
  public:
-  /// The answer lies in [highest / 1000, highest], and is found to within `resolution` of itself.
+  /// The result is in [highest / 1000, highest], with a relative error of at most `resolution`.
   explicit RateSearch(double highest, double resolution = 0.01)
       : failed_(highest), lowest_(highest / 1000), resolution_(resolution) {}
 
-  /// The rate to try next; nothing once the answer is known.
+  /// The rate to try next; nothing once the result is known.
   std::optional<double> next() const {
     if (!tried_highest_) return failed_;
     if (failed_ < lowest_ || failed_ - passed_ <= resolution_ * failed_) return std::nullopt;
     return (passed_ + failed_) / 2;
   }
 
-  /// How the trial of next() went.
+  /// Sets the outcome of the trial of next().
   void tell(bool without_loss) {
     const double tried = *next();
     tried_highest_ = true;
     (without_loss ? passed_ : failed_) = tried;
   }
 
-  /// The highest rate that passed; 0: none did.
+  /// The highest rate that passed; 0 if none did.
   double best() const { return passed_; }
 
  private:

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, Stage>, kStages> kStageNames{{
 constexpr std::array<std::pair<const char*, double>, 4> kPercentiles{
     {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99_9", 0.999}}};
 
-/// A traffic's figures in one second.
+/// Figures of packets in one direction, per second.
 struct Rates {
   Rates(const Traffic& traffic, double seconds)
       : packets(static_cast<double>(traffic.packets) / seconds),
@@ -50,7 +50,7 @@ double core_ghz(const Window& window) {
 }
 
 // ---------------------------------------------------------------------------------------- text
-/// Where the aggregator's frames are shorter than those that were asked for.
+/// For the case that the aggregator's frames are shorter than requested.
 std::string cut_line(const Options& options, const Report& report) {
   const std::uint16_t frame = frame_of(report.session.payload_bytes);
   if (frame >= options.frame_bytes) return "";
@@ -84,7 +84,7 @@ std::string heading(const Options& options, const Report& report) {
       where(options).c_str());
 }
 
-/// Of an aggregator whose other lanes were not asked for anything.
+/// For an aggregator whose other lanes were not used.
 std::string lane_0_line(const Options& options, const Report& report) {
   if (report.session.shards == options.lanes) return "";
   return format("# the aggregator has %u lanes: this is the share of lane 0, %u streams\n",
@@ -113,7 +113,7 @@ std::string lane_lines(const StageCycles& cycles, double ghz, unsigned lanes) {
   return lines;
 }
 
-/// Of several lanes, what each had of the sums above.
+/// For several lanes: the part of each in the sums above.
 std::string share_lines(const std::vector<LaneReport>& lanes) {
   std::string lines;
   if (lanes.size() == 1) return lines;

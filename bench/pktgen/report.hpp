@@ -19,20 +19,20 @@ struct LaneReport {
 struct Report {
   Session session;  ///< of lane 0
   Geometry geometry;
-  Window window;               ///< with --find-rate that of the highest rate without loss
-  std::vector<Window> trials;  ///< of --find-rate
+  Window window;               ///< with --find-rate, that of the highest rate without loss
+  std::vector<Window> trials;  ///< with --find-rate
   Reading total;
-  std::vector<LaneReport> lanes;  ///< whose sums these are
+  std::vector<LaneReport> lanes;  ///< the sums are of these
   bool right() const { return total.tally.results_wrong == 0 && total.tally.results_missed == 0; }
 };
 
 /// For a person.
 std::string to_text(const Options& options, const Report& report);
 
-/// Whole or not at all. Throws Error{kUnavailable}.
+/// Writes it completely or not at all. Throws Error{kUnavailable}.
 void write_json(const std::string& path, const Options& options, const Report& report);
 
-/// One line of what happens just now.
+/// One line about what happens now.
 std::string live_line(const Window& window);
 
 }  // namespace sluice::pktgen

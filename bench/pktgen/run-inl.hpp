@@ -25,7 +25,7 @@ Run<Io>::Run(const Options& options, const GeneratorOptions& generator, Io& io,
       supervision_(supervision),
       lockstep_(lockstep) {}
 
-/// A job that fails here is to end at the aggregator, too, so that the next run can form it at
+/// If a job fails here, this ends it at the aggregator, too, so that the next run can form it at
 /// once.
 template <class Io>
 LaneRun Run<Io>::execute() {
@@ -58,14 +58,14 @@ void Run<Io>::join() {
   if (supervision_.live) last_live_ = read();
 }
 
-/// Polls meanwhile: their frames may come here, and are handed over.
+/// Polls meanwhile: frames of other lanes may come here, and are handed over.
 template <class Io>
 void Run<Io>::await_others(std::optional<Window> trial) {
   const unsigned point = lockstep_.arrive(lane_, std::move(trial));
   drive(kNoLimit, [&] { return lockstep_.passed(point); });
 }
 
-/// Lets the ops that have begun end, as fast as they can, then leaves.
+/// Completes the ops that have begun, as fast as possible, then leaves.
 template <class Io>
 void Run<Io>::end() {
   constexpr auto kTimeLimit = std::chrono::seconds(30);
@@ -100,7 +100,7 @@ void Run<Io>::pass(Duration time) {
   drive(time, [this] { return supervision_.stopped(); });
 }
 
-/// Turns until `until` holds: true; or for `at_most`: false.
+/// Makes turns until `until` holds (returns true), or for `at_most` (returns false).
 template <class Io>
 template <class Until>
 bool Run<Io>::drive(Duration at_most, Until until) {

@@ -1,5 +1,5 @@
-// One run of sluice-pktgen: joins, offers its load for a while, ends in order. The loop around the
-// generator of one lane; Io is the port that it is behind.
+// One run of sluice-pktgen: it joins, offers its load for a while, and ends in order. This is the
+// loop around the generator of one lane; Io is the generator's port.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace sluice::pktgen {
 
-/// What is at the other end, as far as this process has to do with it.
+/// The other end, if it is in this process.
 struct FarEnd {
   std::function<void(Time)> turn;  ///< called before each turn of the generator
   std::function<std::optional<LaneReading>()> reading;
 };
 
-/// How a lane's run went, but for the windows of its trials, which Lockstep has.
+/// The result of a lane's run, without the windows of its trials, which Lockstep has.
 struct LaneRun {
   Session session;
   Geometry geometry;
@@ -30,10 +30,10 @@ struct LaneRun {
 };
 
 struct Supervision {
-  /// Called about once a second on each lane's thread, with what happened there since the last
+  /// Called about once a second on each lane's thread, with what has happened there since the last
   /// call; may be empty.
   std::function<void(std::uint16_t lane, const Window&)> live;
-  std::function<bool()> stopped;  ///< true: somebody wants the report now
+  std::function<bool()> stopped;  ///< true: the user wants the report now
 };
 
 template <class Io>
@@ -42,13 +42,13 @@ class Run {
   Run(const Options& options, const GeneratorOptions& generator, Io& io, const Endpoint& aggregator,
       FarEnd far_end, const Supervision& supervision, Lockstep& lockstep);
 
-  /// Throws Error if the job does not form, or ends before its time, or another lane has failed.
+  /// Throws Error if the job does not form or ends early, or if another lane has failed.
   LaneRun execute();
 
  private:
   static constexpr Duration kNoLimit = Duration::max();
-  static constexpr std::size_t kSendBatch = 8;  // with one look at the clock
-  static constexpr std::size_t kSendMost = 32;  // in one turn: as many as are received in one
+  static constexpr std::size_t kSendBatch = 8;  // between two looks at the clock
+  static constexpr std::size_t kSendMost = 32;  // in one turn; as many as are received in one
 
   LaneRun go_through();
   void join();
@@ -73,7 +73,7 @@ class Run {
   Pacer pacer_;
   Idle idle_;
   std::uint64_t busy_cycles_ = 0;
-  std::optional<Reading> last_live_;  // once it has joined
+  std::optional<Reading> last_live_;  // nothing until it has joined
 };
 
 }  // namespace sluice::pktgen

@@ -1,10 +1,10 @@
-// Which blocks are whose and in which order they are exchanged, computed once, so that neither
-// tensors nor searches are needed while packets flow.
+// Which rank has which blocks, and in which order they are exchanged. It is computed once, so that
+// no tensors and searches are needed while packets flow.
 //
-// Every op has the same number of blocks, `rows` in each column of each stream. The stream whose
-// turn is t (0 for the op's first stream) has the blocks t * W + c + row * S * W, so what holds for
-// one op holds for all. Per turn, column and rank one bit a row tells whether the rank's block is
-// non-zero; one more "rank" is the union of all.
+// Every op has the same number of blocks, `rows` in each column of each stream. In an op, streams
+// are counted from its first one. Stream t in this order has the blocks t * W + c + row * S * W, so
+// all ops have the same schedule. For each t, column and rank, one bit per row tells whether the
+// rank's block is non-zero; one more "rank" is the union of all.
 #pragma once
 
 #include <bit>
@@ -35,10 +35,10 @@ class Schedule {
  public:
   Schedule(const Session& session, const PatternOptions& options);
 
-  /// Of every op, but for the first stream.
+  /// The geometry of every op, without its first stream.
   const Geometry& geometry() const { return geometry_; }
 
-  /// Which of the op's streams this is, counted from its first.
+  /// The number of this stream in the op, counted from the op's first stream.
   std::uint16_t turn(StreamId s, OpNumber op) const {
     const auto first = static_cast<std::uint16_t>(op % geometry_.streams);
     return static_cast<std::uint16_t>(s.value >= first ? s.value - first
@@ -55,11 +55,11 @@ class Schedule {
   }
   RankSet owners(std::uint16_t turn, std::uint8_t column, Row row) const;
 
-  /// The rank's first non-zero block below `row` in the column.
+  /// The rank's first non-zero block after `row` in the column.
   Row next_own(std::uint16_t turn, Rank rank, std::uint8_t column, Row row) const {
     return next(words(turn, rank.value, column), row);
   }
-  /// What all ranks together want after `row`.
+  /// The first block after `row` that some rank has.
   Row next_wanted(std::uint16_t turn, std::uint8_t column, Row row) const {
     return next(words(turn, ranks_, column), row);
   }

@@ -33,7 +33,7 @@ StageClock::StageClock() {
   constexpr int kEnters = 100;
   sampling_ = true;
   double least = std::numeric_limits<double>::max();
-  for (int i = 0; i < kTries; ++i) {  // of which the scheduler may prolong some
+  for (int i = 0; i < kTries; ++i) {  // the scheduler may interrupt some
     const std::uint64_t begin = cycles();
     for (int n = 0; n < kEnters; ++n) enter(Stage::kOther);
     least = std::min(least, static_cast<double>(cycles() - begin) / kEnters);

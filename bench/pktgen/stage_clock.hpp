@@ -1,7 +1,7 @@
-// Where the cycles of a polling loop go. A turn that did some work is counted whole; but of every
-// kSampleEvery-th such turn the stages are told apart, and that one is not counted, as reading the
-// counter at each change costs some dozens of cycles. What that costs is measured and taken off,
-// and the stages' shares are those of what remains.
+// Measures where the cycles of a polling loop go. A turn with work is measured as a whole. In every
+// kSampleEvery-th such turn the stages are measured separately, and the turn is not counted, as
+// reading the counter at each change takes some dozens of cycles. That cost is measured and
+// subtracted; the stages' shares are those of the rest.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace sluice::pktgen {
 
 /// Sums since the start.
 struct StageCycles {
-  std::uint64_t cycles = 0;              ///< of turns whose stages were not told apart
-  std::uint64_t packets = 0;             ///< received and sent in those
+  std::uint64_t cycles = 0;              ///< of turns whose stages were not measured separately
+  std::uint64_t packets = 0;             ///< received and sent in those turns
   std::array<double, kStages> stages{};  ///< of the other turns
 
   StageCycles since(const StageCycles& earlier) const;
@@ -36,7 +36,7 @@ class StageClock final : public StageObserver {
     begin_ = last_ = cycles();
   }
 
-  /// Whether stages are told apart in this turn; in others enter() does nothing.
+  /// Whether stages are measured separately in this turn; in other turns enter() does nothing.
   bool sampling() const { return sampling_; }
 
   void enter(Stage stage) override {
@@ -48,7 +48,7 @@ class StageClock final : public StageObserver {
     stage_ = stage;
   }
 
-  /// The turn handled so many packets; with none it does not count.
+  /// Ends a turn that handled so many packets; with none it does not count.
   void end_turn(std::size_t packets) {
     enter(Stage::kOther);
     if (packets != 0) count(packets);
@@ -63,7 +63,7 @@ class StageClock final : public StageObserver {
   void count(std::size_t packets);
 
   double cost_of_enter_ = 0;  // cycles
-  std::uint64_t turn_ = 0;    // with work
+  std::uint64_t turn_ = 0;    // turns with work
   bool sampling_ = false;
   Stage stage_ = Stage::kReceive;
   std::uint64_t begin_ = 0;

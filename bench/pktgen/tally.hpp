@@ -1,4 +1,4 @@
-// What the generator counts.
+// The generator's counters.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,19 @@ struct Tally {
   std::uint64_t acks_sent = 0;
   std::uint64_t probes_sent = 0;
   std::uint64_t timeouts = 0;
-  std::uint64_t results = 0;  ///< of the round awaited, or later ones that came early; each once
-  std::uint64_t results_early = 0;   ///< of these, ahead of one that is missing
+  /// Of the awaited round, or later ones that came early; each is counted once.
+  std::uint64_t results = 0;
+  std::uint64_t results_early = 0;   ///< those of `results` that came before one that is missing
   std::uint64_t results_missed = 0;  ///< still awaited when the generator gave up
   std::uint64_t results_checked = 0;
   std::uint64_t results_wrong = 0;
   std::uint64_t block_bytes_sent = 0;  ///< of first sends
   std::uint64_t block_bytes_received = 0;
   std::uint64_t ops_done = 0;   ///< by all ranks on all streams
-  std::uint64_t no_buffer = 0;  ///< sends put off because the pool was empty
-  DropCounters drops;           ///< of what came
+  std::uint64_t no_buffer = 0;  ///< sends that were delayed as the pool was empty
+  DropCounters drops;           ///< of received packets
 
-  /// Calls f(name, value) for each but the drops.
+  /// Calls f(name, value) for each counter except the drops.
   template <class F>
   void for_each(F&& f) const {
     f("data_sent", data_sent);

@@ -30,7 +30,7 @@ Traffic traffic(std::uint64_t packets, std::uint64_t bytes, std::uint64_t block_
   return {packets, bytes + packets * net::kHeaderBytes, block_bytes};
 }
 
-/// Of structs that are counters throughout.
+/// For structs that consist of counters.
 template <class Counters>
 void add_counters(Counters& sum, const Counters& other) {
   using Words = std::array<std::uint64_t, sizeof(Counters) / sizeof(std::uint64_t)>;

@@ -1,6 +1,6 @@
 """A rank of the peers over PyTorch's Gloo: all_reduce of a dense tensor, and of a sparse one (COO,
-rows of one block each) made from it. It sums fp32 in place, as told over a socket: see ../ranks.py
-for what is said. `gloo.py SOCKET`; rank and world size are in the environment, as with torchrun."""
+rows of one block each) made from it. It sums fp32 in place, as requests over a socket say: see
+../ranks.py. `gloo.py SOCKET`; rank and world size are in the environment, as with torchrun."""
 import os
 import socket
 import sys
@@ -17,7 +17,7 @@ def all_reduce(tensor):
 
 
 def sparse_all_reduce(tensor):
-    """Elements by themselves where the tensor is not made of whole blocks."""
+    """Single elements, if the tensor does not consist of whole blocks."""
     rows = tensor.view(-1, BLOCK_ELEMENTS if len(tensor) % BLOCK_ELEMENTS == 0 else 1)
     indices = (rows != 0).any(dim=1).nonzero().t()
     sparse = torch.sparse_coo_tensor(indices, rows[indices[0]], rows.shape).coalesce()
@@ -54,12 +54,12 @@ def run_once(operation, tensor, own):
     start = time.perf_counter()
     operation(tensor)
     seconds = time.perf_counter() - start
-    dist.barrier()  # nobody prepares its next run while others are still at this one
+    dist.barrier()  # no rank prepares its next run while others are still at this one
     return seconds
 
 
 def serve(request):
-    """The answer to it: microseconds of every iteration, and how many elements are wrong."""
+    """The answer: microseconds of every iteration, and the number of wrong elements."""
     own = request.tensor_of(dist.get_rank())
     tensor = torch.empty_like(own)
     times = [run_once(request.operation, tensor, own)
@@ -81,7 +81,7 @@ def main():
             print(dist.get_rank(), file=talk, flush=True)
             while line := talk.readline():
                 print(serve(Request(line)), file=talk, flush=True)
-    os._exit(0)  # no farewell among ranks that end at different times
+    os._exit(0)  # without a shutdown of Gloo, as ranks end at different times
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-/// What every algorithm is: it sums the ranks' streams, says how many bytes its paper promises, and
-/// by how much an element may be off.
+/// The interface of every algorithm: it sums the ranks' streams, says how many bytes its paper
+/// promises, and how inexact an element may be.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Job {
   std::uint32_t tau, tau_prime;  // Ok-Topk: steps between new ranges, and between new thresholds
 };
 
-/// A rank's gradient, in both forms; `values` only for those that start there.
+/// A rank's gradient in both forms; `values` only for algorithms that start with these.
 struct Input {
   Pairs pairs;
   Dense values;
@@ -35,20 +35,20 @@ class Algorithm {
   /// This is timed.
   virtual Stream sum(const Input& own) = 0;
 
-  /// Bytes per rank and direction, of payload without counts, if keys are spread evenly and no two
-  /// ranks have a key in common.
+  /// Bytes per rank and direction: payload without counts, if keys are spread evenly and no two
+  /// ranks have a common key.
   virtual double bound_bytes() const = 0;
 
-  /// How far each element of the sum may be from `exact`; empty: not at all.
+  /// How far each element of the sum may differ from `exact`; empty: not at all.
   virtual Dense allowed_errors(const Dense& /*own*/, const Dense& /*exact*/) const { return {}; }
 
-  /// Adds `factor` times what this rank has kept back for the next step.
+  /// Adds `factor` times what this rank has kept for the next step.
   virtual void add_kept(float /*factor*/, Dense& /*to*/) const {}
 
   /// Non-zero elements of a rank's input, and whether it starts with the dense vector.
   virtual std::size_t nonzeros() const { return job_.k; }
   virtual bool starts_dense() const { return false; }
-  /// Whether it delivers about k pairs only, and after how many steps it does.
+  /// Whether it delivers only about k pairs, and after how many steps it does.
   virtual bool delivers_k() const { return false; }
   virtual int settling_steps() const { return 0; }
 

@@ -10,14 +10,14 @@ namespace sparse {
 
 struct Verdict {
   std::size_t wrong = 0;  // elements
-  std::string first;      // what is wrong with the first one
+  std::string first;      // the fault of the first one
 };
 
-/// `sum` has to be `exact` within `allowed` (empty: exactly); the indices of pairs ascend and are
-/// below the number of elements. Elements without a pair are zero.
+/// `sum` must be `exact` within `allowed` (empty: exactly). The indices of pairs must be ascending
+/// and below the number of elements. Elements without a pair are zero.
 Verdict check(const Stream& sum, const Dense& exact, const Dense& allowed);
 
-/// Ok-Topk delivers about k pairs if there are as many: from k / 2 to 2 k.
+/// Ok-Topk delivers about k pairs, from k / 2 to 2 k, if there are so many.
 Verdict check_delivered(std::size_t delivered, std::size_t k);
 
 }  // namespace sparse

@@ -18,7 +18,7 @@ struct UsageError : std::runtime_error {
 enum class Checks { kNone, kLast, kEvery };  // iterations whose sum is checked
 
 struct Flags {
-  std::vector<std::string> algorithms;  // all if none is named
+  std::vector<std::string> algorithms;  // empty: all
   std::uint32_t elements = 1 << 20;
   double density = 0.01;
   Keys keys = Keys::kRandom;
@@ -26,13 +26,13 @@ struct Flags {
   std::uint64_t seed = 1;
   std::uint32_t iterations = 3, warmup = 1;
   std::uint32_t tau = 64, tau_prime = 32;
-  std::uint32_t first = 0;  // of the algorithms, the one that begins
+  std::uint32_t first = 0;  // the algorithm that begins
   bool self_test = false;
 };
 
 Flags parse_flags(int count, char** words);
 
-/// `density` of the elements, at least one.
+/// `density` of the elements, but at least one.
 std::size_t pairs_of_density(const Flags& flags);
 
 }  // namespace sparse

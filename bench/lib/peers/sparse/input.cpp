@@ -15,8 +15,8 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The keys with the smallest of these are drawn: exponentially distributed with the key's weight
-/// as rate (Efraimidis and Spirakis, 2006).
+/// The keys with the smallest of these numbers are drawn: they are exponentially distributed with
+/// the key's weight as rate (Efraimidis and Spirakis, 2006).
 Dense arrival_times(std::uint64_t seed, std::uint32_t elements, Keys keys) {
   Dense times(elements);
   for (std::uint32_t i = 0; i < elements; ++i) {
@@ -37,7 +37,7 @@ Pairs pairs_of(int rank, std::uint32_t elements, std::size_t count, Keys keys, s
   Dense ordered = times;
   const auto last = ordered.begin() + std::ptrdiff_t(count) - 1;
   std::nth_element(ordered.begin(), last, ordered.end());
-  auto equal_left = std::count(ordered.begin(), last + 1, *last);  // others have this time, too
+  auto equal_left = std::count(ordered.begin(), last + 1, *last);  // others have the same time
   Pairs pairs;
   pairs.reserve(count);
   for (std::uint32_t i = 0; i < elements; ++i)

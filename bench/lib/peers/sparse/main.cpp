@@ -1,9 +1,9 @@
-// Sparse AllReduce as in the literature, over MPI: mpirun -n RANKS sparse [--FLAG VALUE]...
+// Sparse AllReduce algorithms of the literature, with MPI: mpirun -n RANKS sparse [--FLAG VALUE]...
 //
-// Each rank has pairs; a run is timed from there to the sum, as pairs or dense, on every rank. The
-// algorithms take turns on the same data. Rank 0 prints a line of JSON for each iteration: the
-// slowest rank's microseconds, bytes that each rank sent and received, and the bytes that the
-// algorithm promises as `bound`. Wrong sums are told on stderr and end with status 1.
+// Each rank has pairs. A run is timed from there to the sum, as pairs or dense, on every rank. The
+// algorithms alternate on the same data. Rank 0 prints a line of JSON for each iteration: the
+// slowest rank's microseconds, the bytes that each rank sent and received, and the bytes that the
+// algorithm promises as `bound`. Wrong sums are reported on stderr, and the exit status is 1 then.
 #include <algorithm>
 #include <climits>
 #include <cstdint>
@@ -62,7 +62,7 @@ class Runner {
     }
   }
 
-  /// Those of k pairs are kept: drawing takes longer than many a run.
+  /// The pairs for k are kept, as drawing them takes longer than many runs.
   Pairs pairs_for(const Algorithm& algorithm) {
     if (algorithm.nonzeros() != job_.k) return draw(algorithm.nonzeros());
     if (pairs_.empty()) pairs_ = draw(job_.k);
@@ -89,12 +89,13 @@ class Runner {
     const double start = MPI_Wtime();
     Stream sum = algorithm.sum(input);
     const double seconds = MPI_Wtime() - start;
-    MPI_Barrier(MPI_COMM_WORLD);  // nobody prepares its next run while others are still at this one
+    // No rank prepares its next run while others are still at this one.
+    MPI_Barrier(MPI_COMM_WORLD);
     return {std::move(sum), seconds};
   }
 
-  /// Against Open MPI's own sum of what each rank gave: its input, and of what it keeps back the
-  /// difference between before and after.
+  /// Compares with Open MPI's own sum of what each rank gave: its input, and the difference between
+  /// before and after of what it keeps.
   void check_sum(const std::string& name, const Algorithm& algorithm, const Stream& sum,
                  const Dense& contributed, int iteration) {
     Dense exact(flags_.elements);
@@ -166,7 +167,7 @@ int run(int count, char** words) {
 }  // namespace sparse
 
 int main(int count, char** words) {
-  // Memory once touched is kept for the next iteration, which then need not fault it in.
+  // Memory that was touched is kept for the next iteration, which then has no page faults.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   MPI_Init(&count, &words);

@@ -1,5 +1,5 @@
-/// MPI's calls as the algorithms use them, counted: payload bytes at the level of the call. Of a
-/// gather, each rank sends its part to every other one, whatever way Open MPI takes for that.
+/// MPI's calls for the algorithms, with counters: payload bytes at the level of the call. In a
+/// gather, each rank sends its part to every other one, whichever way Open MPI uses for that.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,7 @@ struct Traffic {
   std::uint64_t sent = 0, received = 0;  // bytes
 };
 
-/// MPI counts in int: elements are units of their own, so that 2^31 of them are too many, not
-/// bytes.
+/// MPI counts in int: each element is one unit, so the limit is 2^31 elements, not bytes.
 template <class T>
 MPI_Datatype type_of() {
   static const MPI_Datatype type = [] {
@@ -39,7 +38,7 @@ class Network {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  /// The rank so many places after this one.
+  /// The rank `places` after this one.
   int after(int places) const { return (rank_ + places) % ranks_; }
   int before(int places) const { return (rank_ + ranks_ - places) % ranks_; }
 

@@ -1,9 +1,9 @@
 // Ok-Topk (Li and Hoefler, PPoPP'22). Where the paper leaves something open:
-//  - Residuals grow in the first steps, so in these all thresholds are exact; after that they are
-//    re-used for tau' steps.
-//  - For the exact global threshold an owner sends its k largest merged values: no other can be
-//    among the k largest.
-//  - Pairs are moved between owners without changing their order, so the sum is sorted.
+// - Residuals grow in the first steps, so all thresholds are exact in these. After that they are
+//   re-used for tau' steps.
+// - For the exact global threshold an owner sends its k largest merged values: no others can be
+//   among the k largest.
+// - Pairs are moved between owners without a change of their order, so the sum is sorted.
 #include "bench/lib/peers/sparse/ok_topk.hpp"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace sparse {
 namespace {
 
 constexpr int kSettlingSteps = 8;
-constexpr int kBucket = 4;              // destinations that are served at a time
-constexpr std::size_t kUnbalanced = 4;  // times the mean: then pairs are moved
+constexpr int kBucket = 4;              // destinations that are served at the same time
+constexpr std::size_t kUnbalanced = 4;  // times the mean: above that, pairs are moved
 
 Dense magnitudes_of(Run pairs) {
   Dense magnitudes;
@@ -52,9 +52,9 @@ class OkTopk : public Algorithm {
   int settling_steps() const override { return kSettlingSteps; }
 
  protected:
-  /// What has a magnitude of at least the local threshold, of input and residual.
+  /// Selects, from input and residual, what has a magnitude of at least the local threshold.
   virtual Pairs select(const Input& own) = 0;
-  /// The residual: all of it but what was selected and delivered.
+  /// Updates the residual: everything that was not both selected and delivered.
   virtual void keep_back(Run selected, Run delivered) = 0;
 
   bool is_exact() const { return step_ < kSettlingSteps || step_ % job_.tau_prime == 0; }
@@ -70,7 +70,7 @@ class OkTopk : public Algorithm {
     for (int first = 1; first < network().ranks(); first += kBucket) {
       const int end = std::min(first + kBucket, network().ranks());
       for (int places = first; places < end; ++places) split.start(places, requests);
-      add(merged, std::exchange(arrived, {}));  // while these are on their way
+      add(merged, std::exchange(arrived, {}));  // while these are under way
       Network::wait(requests);
       for (int places = first; places < end; ++places) arrived.push_back(split.run_from(places));
     }
@@ -84,7 +84,7 @@ class OkTopk : public Algorithm {
     merged = merge_all(std::move(runs));
   }
 
-  /// The mean of the ranks' proposals, each of which cuts its own pairs evenly.
+  /// The mean of the ranks' proposals, each of which divides that rank's own pairs evenly.
   std::vector<std::uint32_t> agreed_ranges(Run selected) {
     std::vector<std::uint32_t> begins = even_ranges(job_.elements, network().ranks());
     std::vector<std::int64_t> sums(begins.begin(), begins.end());
@@ -120,7 +120,7 @@ class OkTopk : public Algorithm {
     return gather_pairs(network(), own, gathered_);
   }
 
-  /// This rank's share of all owners' pairs, in order: those from total r / P on.
+  /// This rank's share of all owners' pairs, in order: those from number total r / P on.
   Pairs balanced(Run own, const std::vector<std::size_t>& counts, std::size_t total) {
     const auto share = [&](int r) { return total * std::size_t(r) / counts.size(); };
     const std::size_t begin = share(network().rank()), end = share(network().rank() + 1);
@@ -139,7 +139,7 @@ class OkTopk : public Algorithm {
     return mine;
   }
 
-  /// Of `own`, whose first pair is number `at` of all.
+  /// A part of `own`, whose first pair is number `at` of all pairs.
   template <class Share>
   void send_shares(Run own, std::size_t at, Share share, Pairs& mine, Network::Requests& requests) {
     for (int to = 0; to < network().ranks(); ++to) {
@@ -160,7 +160,7 @@ class OkTopk : public Algorithm {
   float global_threshold_ = 0;
 };
 
-/// From pairs; the residual are pairs, too.
+/// Input of pairs; the residual consists of pairs, too.
 class OkTopkOfPairs : public OkTopk {
  public:
   using OkTopk::OkTopk;
@@ -190,7 +190,7 @@ class OkTopkOfPairs : public OkTopk {
   float threshold_ = 0;
 };
 
-/// From a dense vector with more non-zero elements than the k that are to be selected.
+/// Input of a dense vector with more non-zero elements than the k that are selected.
 class OkTopkOfDense : public OkTopk {
  public:
   explicit OkTopkOfDense(const Job& job) : OkTopk(job), residual_(zeros(job.elements)) {}
@@ -227,7 +227,7 @@ class OkTopkOfDense : public OkTopk {
  private:
   static constexpr std::size_t kNonzeros = 4;  // times k
 
-  /// Not 0, which all elements reach.
+  /// Never 0, which all elements reach.
   float exact_threshold() const {
     Dense magnitudes;
     for (const float value : residual_)

@@ -7,15 +7,15 @@
 
 namespace sparse {
 
-/// The k-th largest of magnitudes; 0, which all reach, if there are fewer. It reorders them.
+/// The k-th largest magnitude; 0, which all reach, if there are fewer. Changes the order.
 float kth_largest(Dense& magnitudes, std::size_t k);
 
 struct Parted {
   Pairs chosen, rest;
 };
-/// Chosen are magnitudes of at least the threshold.
+/// Chooses magnitudes of at least the threshold.
 Parted part_by_threshold(Run pairs, float threshold);
-/// Chosen are those whose index `others` have, too.
+/// Chooses those whose index `others` have, too.
 Parted part_by_indices(Run pairs, Run others);
 
 }  // namespace sparse

@@ -7,7 +7,7 @@
 namespace sparse {
 namespace {
 
-/// Writes to both sides, and goes on at one: no branch that depends on the values.
+/// Writes to both sides and advances one of them: there is no branch that depends on the values.
 template <class IsChosen>
 Parted part(Run pairs, IsChosen is_chosen) {
   Parted parted{Pairs(pairs.size() + 1), Pairs(pairs.size() + 1)};

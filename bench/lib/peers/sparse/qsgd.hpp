@@ -16,13 +16,13 @@ constexpr std::size_t kBucketElements = 1024;
 
 std::size_t bytes(std::size_t elements, int bits);
 
-/// `bits` are 2, 4 or 8. The same seed rounds alike.
+/// `bits` is 2, 4 or 8. The same seed gives the same rounding.
 Buffer<std::uint8_t> encode(std::span<const float> values, int bits, std::uint64_t seed);
 
 void decode(std::span<const std::uint8_t> encoded, int bits, std::span<float> values);
 void decode_and_add(std::span<const std::uint8_t> encoded, int bits, std::span<float> values);
 
-/// How far each value may be from its decoded form: one level, scale / s.
+/// How far each value may differ from its decoded form: one level, scale / s.
 Dense error_bounds(std::span<const float> values, int bits);
 
 }  // namespace sparse::qsgd

@@ -1,6 +1,6 @@
-// SparCML's SSAR by recursive doubling: in step t, ranks at distance 2^t exchange all they have.
-// The paper needs a power of two: here each rank beyond the largest one gives its stream to a rank
-// before the first step, and gets the sum after the last.
+// SparCML's SSAR by recursive doubling: in step t, ranks at distance 2^t exchange all that they
+// have. The paper needs a power of two. Here each rank beyond the largest power of two gives its
+// stream to another rank before the first step, and gets the sum after the last one.
 #include <algorithm>
 #include <bit>
 #include <utility>

@@ -1,5 +1,5 @@
 // SparCML's SSAR by split and allgather: each rank merges the pairs of its range, and all gather
-// the merged ranges, as pairs however many there are.
+// the merged ranges, always as pairs.
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
 #include "bench/lib/peers/sparse/split.hpp"

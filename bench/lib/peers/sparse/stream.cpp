@@ -25,8 +25,8 @@ std::vector<Run> cut(Run pairs, const std::vector<std::uint32_t>& begins) {
   return parts;
 }
 
-// Without branches on the indices, which no processor could predict: with masks, since of
-// conditional expressions on floats GCC makes branches. Twice as fast.
+// Without branches on the indices, which a processor could not predict. It uses masks, as GCC makes
+// branches of conditional expressions on floats. This is twice as fast.
 Pairs merge(Run a, Run b) {
   Pairs merged(a.size() + b.size());
   const Pair *from_a = a.data(), *from_b = b.data();

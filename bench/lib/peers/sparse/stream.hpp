@@ -39,20 +39,20 @@ using Pairs = Buffer<Pair>;
 using Dense = Buffer<float>;
 using Run = std::span<const Pair>;
 
-/// A sum: `values` of all elements if it is dense, else `pairs`.
+/// A sum: `values` of all elements if it is dense, otherwise `pairs`.
 struct Stream {
   bool is_dense = false;
   Pairs pairs;
   Dense values;
 };
 
-/// Above so many pairs the dense form is smaller: N v / (i + v), with i and v bytes of an index and
-/// a value (SparCML, section 5.1).
+/// With more pairs than this, the dense form is smaller: N v / (i + v), where i and v are the bytes
+/// of an index and a value (SparCML, section 5.1).
 inline std::size_t delta(std::size_t elements) {
   return elements * sizeof(float) / sizeof(Pair);
 }
 
-/// Where the range of rank r begins if E elements are cut evenly: E r / P; P + 1 numbers.
+/// Where the range of rank r begins if E elements are divided evenly: E r / P; P + 1 numbers.
 std::vector<std::uint32_t> even_ranges(std::uint32_t elements, int ranks);
 
 /// The part of each range.
@@ -66,7 +66,7 @@ Pairs merge_all(std::vector<Run> runs);
 Dense zeros(std::size_t count);
 /// `values[0]` has the index `first`.
 void add_pairs(Run pairs, std::uint32_t first, std::span<float> values);
-/// Of pairs, whichever form is smaller.
+/// The sum of pairs, in the smaller form.
 Stream sum_of_runs(const std::vector<Run>& runs, std::size_t elements);
 
 }  // namespace sparse
