@@ -4,11 +4,11 @@
 # thirds of the time.
 many_as_one="-Dunity=on -Dunity_size=12"
 
-# For builds that nobody debugs: half the time. Who works on the code configures it otherwise
+# For builds that nobody debugs: half the time. Developers configure it otherwise
 # (CONTRIBUTING.md), which stays.
 to_use="-Ddebug=false $many_as_one"
 
-# lacks_packages DIR: whether packages are here that were not when DIR was configured, which decide
+# lacks_packages DIR: whether packages were installed since DIR was configured that decide
 # what is built.
 lacks_packages() {
   local package
@@ -18,8 +18,8 @@ lacks_packages() {
   return 1
 }
 
-# is_of_another_tree DIR: whether it was configured elsewhere, and came here as its tree was copied
-# or moved. It would build what lies where it was.
+# is_of_another_tree DIR: whether it was configured elsewhere, and its tree was copied
+# or moved here. It would build the sources at the former place.
 is_of_another_tree() {
   local here
   here="\"source\": \"$(pwd -P)\", \"build\": \"$(pwd -P)/$1\""
@@ -27,7 +27,7 @@ is_of_another_tree() {
 }
 
 # ccache is used where it is installed. It takes precompiled headers only with these settings, and
-# Meson adds it to no compiler that it is told of.
+# Meson does not add it to a compiler that is set explicitly.
 through_ccache=""
 if command -v ccache >/dev/null; then
   through_ccache="ccache "

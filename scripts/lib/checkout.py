@@ -9,13 +9,13 @@ import sys
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LOCAL_CLUSTER = os.path.join(ROOT, "scripts", "local-cluster")
 DEBIAN_PYTHON = "/usr/bin/python3"  # whose modules Debian's packages are
-# Our own if it has NumPy, else Debian's, to which python3-numpy belongs.
+# The current Python if it has NumPy, otherwise Debian's, for which python3-numpy is.
 PYTHON_WITH_NUMPY = sys.executable if importlib.util.find_spec("numpy") else DEBIAN_PYTHON
 build = None  # the build directory in use, an absolute path
 
 
 def use_build(directory):
-    """The build directory whose programs are run from now on."""
+    """Uses the programs of this build directory from now on."""
     global build
     build = os.path.abspath(directory)
 
@@ -60,14 +60,14 @@ def torch_package():
 
 @functools.cache
 def torch_version():
-    """Of Debian's Python; empty where it has none."""
+    """The version of Debian's Python; empty if it has none."""
     version = "from importlib.metadata import version; print(version('torch'))"
     return subprocess.run([DEBIAN_PYTHON, "-c", version], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False, text=True).stdout.strip()
 
 
 def torchrun_works():
-    """Debian 13's does not: it insists on libuv, without which PyTorch is built there."""
+    """Debian 13's does not: it requires libuv, without which PyTorch is built there."""
     listens = "import torch.distributed as d; d.TCPStore('localhost', 0, 1, True)"
     return subprocess.run([DEBIAN_PYTHON, "-c", listens], stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL, check=False).returncode == 0

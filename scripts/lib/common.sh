@@ -1,4 +1,4 @@
-# What every script needs: where things are, and how to say things. Sourced by bash.
+# What every script needs: paths, and functions for output. Sourced by bash.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -1,6 +1,6 @@
 # The inputs of the fuzz targets, kept as one archive a target. Sourced by bash.
 
-# unpack_corpus ARCHIVE DIRECTORY: the directory then has what the archive has, and nothing else.
+# unpack_corpus ARCHIVE DIRECTORY: then the directory has the files of the archive and no others.
 unpack_corpus() {
   rm -rf "$2"
   mkdir -p "$2"

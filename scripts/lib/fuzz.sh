@@ -11,7 +11,7 @@ number_after() { sed -nE "s|.*$1:? +([0-9]+).*|\1|p" <<<"$2"; }
 # corpus_of TARGET: where the build has unpacked its archive.
 corpus_of() { printf '%s\n' "$sanitized_dir/tests/fuzz/corpus-$1"; }
 
-# fuzz_for SECONDS TARGET: runs it and says what came of it. False if an input failed.
+# fuzz_for SECONDS TARGET: runs it and prints the result. Fails if an input failed.
 fuzz_for() {
   local seconds=$1 target=$2 status=0
   local fuzzer=$sanitized_dir/tests/fuzz/fuzz-$target found=$sanitized_dir/corpus/$target
@@ -35,7 +35,7 @@ fuzz_for() {
   return 1
 }
 
-# merge_corpus TARGET: of what was committed and what was found, keeps the fewest inputs that reach
+# merge_corpus TARGET: keeps the fewest inputs, of those committed and those found, that reach
 # every edge.
 merge_corpus() {
   local target=$1 archive=tests/fuzz/corpus/$1.tar.gz merged

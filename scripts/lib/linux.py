@@ -41,7 +41,7 @@ def enter_network_namespace(fd):
 
 
 def state_of(process):
-    """A letter: "R" runs, "T" is stopped (proc(5), stat)."""
+    """The state as a letter: "R" runs, "T" is stopped (proc(5), stat)."""
     with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()[0]
 

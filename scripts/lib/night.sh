@@ -1,4 +1,5 @@
-# The night's parts: what takes too long for every commit. Needs all the others of this directory.
+# The parts of a night's run, which take too long for every commit. Needs all other files of this
+# directory.
 
 # One part a line: name | most minutes | command. A part's result, and how it ended, are kept in
 # build/night until another commit is tested.
@@ -28,7 +29,7 @@ night_dir=build/night
 
 night_names() { sed 's/ *|.*//' < <(printf '%s\n' "${night_parts[@]}") | tr '\n' ' '; }
 
-# The commit and what was changed since.
+# The commit, and what was changed since then.
 night_commit() {
   git rev-parse HEAD 2>/dev/null || say "no commit"
   git diff HEAD 2>/dev/null | sha256sum

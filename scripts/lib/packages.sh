@@ -1,4 +1,4 @@
-# Debian packages: what is needed, what is missing, and getting it. Needs common.sh.
+# Debian packages: lists of those needed, checks, and installation. Needs common.sh.
 
 build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
@@ -8,22 +8,22 @@ build_packages=(
 )
 torch_packages=(
   python3-torch libtorch-dev pybind11-dev python3-dev
-  libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
+  libopenblas0-serial  # with it PyTorch multiplies matrices about eight times as fast
 )
-test_packages=(  # the bindings' tests, too
+test_packages=(  # including the bindings' tests
   chromium clang clang-format groff-base iproute2 procps prometheus python3-yaml shellcheck tmux
   tshark zsh
   "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
-  xz-utils  # in which the sources of PyTorch's tests are packed
+  xz-utils  # the sources of PyTorch's tests are packed with it
 )
-package_packages=(  # for Debian packages of our own, and what shows that they are in order
+package_packages=(  # for our own Debian packages, and for their checks
   build-essential debhelper dh-python git lintian mmdebstrap libopenmpi-dev "${torch_packages[@]}"
 )
 # For what pip installs, and to install it.
 wheel_packages=(binutils patchelf python3-setuptools python3-venv python3-wheel)
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs
-bench_packages=(  # what bench/ measures Sluice beside, and draws with
+bench_packages=(  # peers in bench/, and what it draws charts with
   dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-matplotlib
   "${torch_packages[@]}"
 )

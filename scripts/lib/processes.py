@@ -1,6 +1,6 @@
-"""Started processes, daemons and ranks among them: awaited with deadlines and always ended.
+"""Started processes, such as daemons and ranks: waits have deadlines, and all processes are ended.
 
-Every wait has a generous bound and ends as soon as what it waits for is there. Time in which this
+Every wait has a generous bound and ends as soon as its condition holds. Time in which this
 process did not run either is not counted: a virtual machine may stand still for a minute.
 """
 import itertools
@@ -17,13 +17,13 @@ import checkout
 import linux
 
 TIME_LIMIT = 60  # seconds; other work may keep the machine busy
-LONGEST_PAUSE = 1  # seconds between two looks that count; the rest is the machine's
-AT_ONCE = 10  # seconds; for what takes less than one where no time-out is waited for
-# What a daemon says when ranks may join, in text or JSON.
+LONGEST_PAUSE = 1  # seconds between two checks that count; more is a pause of the machine
+AT_ONCE = 10  # seconds; for what takes less than one, unless a time-out must pass
+# A daemon's line when ranks may join, in text or JSON.
 READY = r'sluice-aggregator(: |","message":")ready\b'
-# What the daemon and the library say at the end of a buffer pool that is not full.
+# The line of daemon and library at the end of a buffer pool that is not full.
 LOST_BUFFERS = "were not returned"
-LONGEST_BASE = 40  # of 107 bytes for a socket's path, leave the daemon and the ranks enough
+LONGEST_BASE = 40  # of 107 bytes for a socket's path; the rest is enough for daemon and ranks
 
 
 def make_directory(prefix="sluice-"):
@@ -35,7 +35,7 @@ def make_directory(prefix="sluice-"):
 
 
 class Deadline:
-    """So many seconds from now; for a loop that looks again and again."""
+    """So many seconds from now, for a loop that polls."""
 
     def __init__(self, seconds=TIME_LIMIT):
         self.left = seconds
@@ -49,7 +49,7 @@ class Deadline:
 
 
 def wait_until(holds, what, seconds=TIME_LIMIT):
-    """Until `holds()`; `what` says so where it never does."""
+    """Waits until `holds()`; `what` describes the condition in the error."""
     deadline = Deadline(seconds)
     while not holds():
         if deadline.is_over():
@@ -104,7 +104,7 @@ class Process:
         self.popen.send_signal(signum)
 
     def wait(self, seconds=TIME_LIMIT):
-        """Its exit status; negative: the signal that ended it."""
+        """Waits for its exit status; negative: the signal that ended it."""
         deadline = Deadline(seconds)
         while self.is_running():
             if deadline.is_over():
@@ -113,10 +113,10 @@ class Process:
         return self.popen.returncode
 
     def wait_to_say(self, pattern, seconds=TIME_LIMIT):
-        """Until its output or its errors match; the match."""
+        """Waits until its output or its errors match; returns the match."""
         deadline = Deadline(seconds)
         while True:
-            ended = not self.is_running()  # before the look, which then is the last
+            ended = not self.is_running()  # before the check, which then is the last one
             found = re.search(pattern, self.err) or re.search(pattern, self.out)
             if found:
                 return found
@@ -126,7 +126,7 @@ class Process:
             time.sleep(0.02)
 
     def kill(self):
-        """Ends it and whatever it started, for the tidying up."""
+        """Ends it and everything that it has started, for clean-up."""
         try:
             os.killpg(self.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -169,7 +169,7 @@ class Stage:
         return process
 
     def forget(self, ended):
-        """Keeps the place of a long run small: their output goes too."""
+        """Keeps the directory of a long run small: their output is removed, too."""
         for process in ended:
             process.kill()
             self.processes.remove(process)
@@ -192,7 +192,7 @@ class Stage:
                 for s in range(shards)]
 
     def address(self, *names):
-        """Of a shard: the first daemon's, and those of its standbys."""
+        """The addresses of a shard: the first daemon's, and those of its standbys."""
         return "|".join("vhost:" + self.directory(name) for name in names)
 
     def start_rank(self, rank, ranks, daemon, *command, before_exec=None, **settings):
@@ -232,7 +232,7 @@ class Stage:
         return job
 
     def end_steady_job(self, job):
-        """It still runs, and every sum up to now is right."""
+        """Checks that it still runs, and that every sum up to now is right."""
         with open(job[0].stop_file, "w", encoding="ascii"):
             pass
         self.all_end_well(job)
@@ -244,7 +244,7 @@ class Stage:
                                **settings)
 
     def restart(self, daemon, *flags, name="a0"):
-        """Kills it, and starts another in its place."""
+        """Kills it, and starts another one in its place."""
         daemon.send(signal.SIGKILL)
         daemon.wait()
         return self.start_daemon(*flags, name=name)

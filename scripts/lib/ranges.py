@@ -1,7 +1,7 @@
-"""Ranges of what several command lines take."""
+"""Ranges of values that several command lines accept."""
 import argparse
 
-LARGEST_AF_XDP_MTU = 2798  # buffers stay under one page, of which the kernel keeps a part
+LARGEST_AF_XDP_MTU = 2798  # buffers must fit into one page, and the kernel keeps a part
 
 
 def whole_number(least, most):

@@ -1,4 +1,4 @@
-# Running the tests of one build directory and counting what came of them. Needs common.sh.
+# Runs the tests of one build directory and counts the results. Needs common.sh.
 
 passed=0 failed=0 skipped=0
 failures="" # what the failed tests printed last, to be shown again at the end

@@ -26,7 +26,7 @@ PROGRAMS = ("sluice-aggregator", "sluice-perf")
 # Workers of one machine, and interfaces of the kernel. NICs of their own take an operator, and
 # Debian's packages; AF_XDP takes files of libxdp at places of their own.
 DRIVERS = ("mempool_ring", "net_af_packet", "net_ring", "net_vhost", "net_virtio")
-# What every system has that the wheel's name admits (PEP 600).
+# Libraries of every system on which the wheel's name permits it (PEP 600).
 SYSTEM = re.compile(r"(ld-linux-x86-64\.so\.2|lib(c|m|dl|rt|pthread)\.so\.\d+|libgcc_s\.so\.1"
                     r"|libstdc\+\+\.so\.6)")
 # The newest versions of symbols that a platform tag admits: of glibc, as the tag says, and of GCC's
@@ -61,7 +61,7 @@ def is_elf(path):
 
 
 def platform_of(package):
-    """The oldest platform tag whose rules all of the package's libraries and programs keep."""
+    """The oldest platform tag whose rules all libraries and programs of the package keep."""
     objects = [path for path in glob.glob(os.path.join(package, "**"), recursive=True)
                if os.path.isfile(path) and is_elf(path)]
     if not objects:
@@ -80,7 +80,7 @@ def platform_of(package):
 
 
 def check_needs(path, headers):
-    """What it needs lies where it looks, and it looks nowhere outside of the package."""
+    """Checks that it finds what it needs, and looks nowhere outside of the package."""
     places = [place for found in SEARCHED.findall(headers) for place in found.split(":")]
     outside = [place for place in places if not place.startswith("$ORIGIN")]
     if outside:
@@ -93,7 +93,7 @@ def check_needs(path, headers):
 
 
 def check(wheel):
-    """Raises Refused; returns the platform tag that fits, which is the wheel's."""
+    """Checks the wheel. Returns its platform tag, or raises Refused."""
     named = re.search(r"-py3-none-(\w+)\.whl$", wheel)
     with tempfile.TemporaryDirectory() as place:
         with zipfile.ZipFile(wheel) as file:
@@ -113,7 +113,7 @@ def driver_paths():
 
 
 def libraries_of(*paths):
-    """What they need and a system need not have: paths by the names under which it is needed."""
+    """The libraries that they need and that a system may lack: paths by name."""
     found = {}
     for path in paths:
         for name, place in re.findall(r"^\s*(\S+) => (\S.*?)(?: \(0x\w+\))?$",
@@ -163,7 +163,7 @@ def bundle(package, build):
 
 
 def lead(path, names, needs_drivers):
-    """Lets it find the others beside itself, under their names of now. patchelf 0.14 writes wrong
+    """Lets it find the others beside itself, by their new names. patchelf 0.14 writes wrong
     names where one call makes changes of several kinds."""
     needed = NEEDED.findall(output_of("objdump", "--private-headers", path))
     renamed = [word for name in needed if name in names
@@ -181,14 +181,14 @@ def lead(path, names, needs_drivers):
 
 
 def keep_license(path, licenses):
-    """Its terms, as Debian tells them, which may know /usr/lib as /lib."""
+    """Its license in Debian's files, which may have /lib for /usr/lib."""
     package = output_of("dpkg-query", "--search", "*/" + os.path.basename(path)).split(":")[0]
     shutil.copyfile(f"/usr/share/doc/{package}/copyright",
                     os.path.join(licenses, package + ".txt"))
 
 
 def headers():
-    """The library's, for programs and extensions that are built against the wheel."""
+    """The library's headers, for programs and extensions that are built with the wheel."""
     for part in ("common", "worker", "bindings/c"):
         yield from glob.glob(os.path.join(checkout.ROOT, part, "include", "sluice", "*"))
 
@@ -208,7 +208,7 @@ def make_wheel(stage, build, out):
 
 
 def run_setuptools(stage, call):
-    """In the stage, as pip would. Returns the path of what was made."""
+    """Builds in the stage, as pip would. Returns the path of the result."""
     done = subprocess.run(
         [sys.executable, "-c", f"import setuptools.build_meta as m; print('made', m.{call})"],
         cwd=stage, stdout=subprocess.PIPE, text=True, check=False)

@@ -3,7 +3,7 @@ namespace. The namespaces have no names: open files hold them, so they and their
 the last process using them does, whatever happened. The machine's own namespace is never touched.
 
 Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place,
-unless `let_kernel_speak` is called, for programs that use its TCP.
+unless `let_kernel_speak` is called for programs that use its TCP.
 """
 import os
 import subprocess
@@ -14,7 +14,7 @@ from .vhost import host_name
 
 DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
-UPLINK = "uplink"  # that of a host whose ranks have one each, on top of it
+UPLINK = "uplink"  # a host's interface, if its ranks have one each on top of it
 UDP_PORT = 4747
 ETHERNET_HEADER = 14
 SECOND = 100  # as ip(8) counts a bridge's times
@@ -43,8 +43,8 @@ class AfPacket:
         self.worker_hosts = [hosts[rank // self.ranks_per_host] for rank in range(options.workers)]
 
     def _make_switch(self):
-        """Multicast goes to all ports until the querier's first queries could be answered, in the
-        time that it gives for that when it is turned on: after a second, then."""
+        """The switch sends multicast to all ports until its querier's first queries could be
+        answered, which is a second after the querier was turned on."""
         ip("link", "add", "name", "switch0", "mtu", self.mtu, "type", "bridge", "stp_state", 0,
            "forward_delay", 0, "mcast_snooping", 1, "mcast_igmp_version", 3,
            "mcast_query_response_interval", SECOND, "mcast_startup_query_interval", SECOND)
@@ -59,7 +59,7 @@ class AfPacket:
         return host
 
     def _add_worker_host(self, first, workers):
-        """Of ranks from `first` on, as many as a host has."""
+        """The namespace of a host with the ranks from `first` on."""
         ranks = range(first, min(first + self.ranks_per_host, workers))
         if self.ranks_per_host == 1:
             return self._add_host(f"w{first}")
@@ -69,7 +69,7 @@ class AfPacket:
         self._link_to_switch(UPLINK, f"w{first}")
         linux.enter_network_namespace(host)
         for rank in ranks:
-            # DPDK tells its sockets' groups apart by process id xor index, and ids are neighbours.
+            # DPDK numbers its sockets' groups by process id xor index; ids are consecutive.
             index = (1 + rank % self.ranks_per_host) << 8
             ip("link", "add", "link", UPLINK, "name", self._port(rank), "index", index,
                "mtu", self.mtu, "type", "macvlan", "mode", "bridge")
@@ -153,7 +153,7 @@ def own_network_namespace():
 
 
 def silence_kernel():
-    """No router solicitations and the like on links that are Sluice's."""
+    """Prevents router solicitations and the like on Sluice's links."""
     if os.path.exists(QUIET_IPV6):
         write(QUIET_IPV6, "1")
 

@@ -79,7 +79,7 @@ def add_rate(parser):
 
 
 def parse(argv):
-    """Options with `command` (absolute program first) and `aggregator`, or exits with status 2."""
+    """Returns options with `command` (absolute program first) and `aggregator`, or exits with 2."""
     parser = make_parser()
     options = parser.parse_args(argv)
     if options.command[:1] == ["--"]:

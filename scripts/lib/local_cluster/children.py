@@ -9,7 +9,7 @@ import linux
 
 
 class Interrupted(Exception):
-    """A signal asked for the end; `signum` tells which."""
+    """A signal requested the end; its number is `signum`."""
 
     def __init__(self, signum):
         super().__init__(signal.Signals(signum).name)
@@ -87,8 +87,8 @@ class Children:
         return child
 
     def serve(self, until, seconds=None, interruptible=True):
-        """Passes output on until `until()` holds (True) or the time is over (False). Raises
-        Interrupted when a signal came, unless told not to."""
+        """Passes output on until `until()` holds (returns True) or the time is over (False). Raises
+        Interrupted if a signal came, unless that is switched off."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             if interruptible and self.asked_to_end:

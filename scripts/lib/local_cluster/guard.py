@@ -1,4 +1,4 @@
-"""Two processes, so that one is always left to tidy up.
+"""Two processes, so that one is always left to clean up.
 
 The user's process forks the one that does the work, passes signals on to it, and waits. If the
 worker process is killed, the guard kills what is left below it and removes the directory. If the

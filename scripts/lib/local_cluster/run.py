@@ -1,4 +1,4 @@
-"""What happens when: aggregators start and become ready, ranks run, everything stops."""
+"""The order: aggregators start and become ready, ranks run, everything stops."""
 import collections
 import os
 import re
@@ -16,12 +16,12 @@ TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket, "af_xdp": AfXdp}
 READY_SECONDS = 30
 STOP_SECONDS = 5
 LOG_LINES_KEPT = 200
-MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")  # of PyTorch's ranks
+MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")  # where PyTorch's ranks meet
 READY = re.compile(processes.READY.encode())
 
 
 class Failure(Exception):
-    """What went wrong, for a person, and the exit status that says so."""
+    """A failure: a text for a person, and the exit status."""
 
     def __init__(self, message, status):
         super().__init__(message)
@@ -59,7 +59,7 @@ class Cluster:
         self.transport = TRANSPORTS[options.transport](options, directory)
         self.aggregators = []
         self.ranks = []
-        self.lossy_ranks = set()  # those that said that they have lost packet buffers
+        self.lossy_ranks = set()  # those that have reported lost packet buffers
 
     def start_aggregators(self):
         for shard in range(self.options.aggregators):
@@ -125,7 +125,7 @@ class Cluster:
         return on_line
 
     def wait_for_ranks(self):
-        """Returns when all ended with 0; raises the first Failure, after a time of grace."""
+        """Returns when all have ended with 0; raises the first Failure, after a grace period."""
         self.children.serve(
             lambda: self.ranks_ended() or self.failed_rank() or self.lost_aggregator())
         failed = self.failed_rank()
@@ -139,7 +139,7 @@ class Cluster:
 
     def stop(self):
         """Stops what still runs; raises Failure when an aggregator did not end well, or a rank has
-        lost packet buffers, of which its status does not tell."""
+        lost packet buffers, which its status does not show."""
         self.children.stop(self.ranks, STOP_SECONDS)
         in_time = self.children.stop([a.child for a in self.aggregators], STOP_SECONDS)
         for aggregator in self.aggregators:
@@ -188,7 +188,7 @@ def run(options, directory):
     except BrokenPipeError:
         status = status or 141
     except Failure as end:
-        if status == 0:  # else it follows from what was said already
+        if status == 0:  # otherwise it follows from a failure that was reported already
             complain(end)
             status = end.status
     return status

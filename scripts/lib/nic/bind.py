@@ -1,5 +1,5 @@
-"""Another driver for a PCI device: by driver_override, which says who may have it, and
-drivers_probe, which offers it. What goes wrong is undone."""
+"""Another driver for a PCI device: by driver_override, which says which driver may have it, and
+drivers_probe, which offers it. A step that fails is undone."""
 import os
 import re
 import shutil
@@ -11,7 +11,7 @@ PROBE = "sys/bus/pci/drivers_probe"
 
 
 def bind(machine, name, driver, dry_run=False):
-    """Lines that say what was done. `driver` None: whichever of the kernel's takes the device."""
+    """Returns lines that say what was done. `driver` None: any of the kernel's drivers."""
     found = devices.find(machine, name)
     address, former = found[0].address, found[0].driver
     if address is None:
@@ -27,7 +27,7 @@ def bind(machine, name, driver, dry_run=False):
 
 
 def give(machine, name, owner, dry_run=False):
-    """The file by which a device of vfio's is reached becomes the owner's; lines that say so."""
+    """Makes the file of a vfio device the owner's; returns lines that say so."""
     device = devices.find(machine, name)[0]
     group = machine.target(f"{device.pci}/iommu_group")
     file = next((f"dev/vfio/{file}" for file in (group, f"noiommu-{group}")
@@ -77,14 +77,14 @@ def refuse_while_open(machine, device):
         for fd in machine.names(f"proc/{pid}/fd"):
             try:
                 target = os.readlink(machine.path(f"proc/{pid}/fd/{fd}"))
-            except OSError:  # closed just now
+            except OSError:  # it was closed meanwhile
                 continue
             if target in files:
                 raise Failure(f"{device.name} is in use: process {pid} has {target} open")
 
 
 def steps(address, former, driver):
-    """What is written, in this order: (file, text)."""
+    """The writes, in this order: (file, text)."""
     leave = [(f"sys/bus/pci/drivers/{former}/unbind", address)] if former else []
     return [(override_file(address), driver or ""), *leave, (PROBE, address)]
 
@@ -115,7 +115,7 @@ def change(machine, address, driver):
 
 
 def put_back(machine, address, former, override):
-    """Says whether that succeeded."""
+    """Returns whether that succeeded."""
     try:
         now = driver_of(machine, address)
         if now != former:

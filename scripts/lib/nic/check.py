@@ -1,5 +1,5 @@
-"""What a daemon misses on a device. A check looks at what is wanted, and yields items, each with
-the command that fixes what is missing, where a command can.
+"""What is missing for a daemon on a device. A check gets the wanted use and yields items, each with
+the command that fixes the item, if a command can.
 
 A way is how the daemon reaches the device: `vfio` (the device is DPDK's alone), `bifurcated` (DPDK
 shares it with the kernel's driver), `af_xdp` and `af_packet` (through an interface of the kernel).
@@ -128,7 +128,7 @@ def iommu(wanted):
 
 
 def group_is_free(wanted, group):
-    """vfio gives a group to one process as a whole; bridges may stay with the kernel."""
+    """vfio gives a whole group to one process; bridges may stay with the kernel."""
     for other in wanted.machine.names(f"sys/kernel/iommu_groups/{group}/devices"):
         name = wanted.machine.target(f"sys/bus/pci/devices/{other}/driver")
         if other != wanted.device.address and name not in (None, "vfio-pci", "pci-stub",
@@ -175,7 +175,7 @@ def hugepages(wanted):
 
 
 def has_capability(wanted, name):
-    """This process, which stands for the daemon."""
+    """This process, in place of the daemon."""
     for line in wanted.machine.lines("proc/self/status"):
         if line and line[0] == "CapEff:":
             return bool(int(line[1], 16) >> CAPABILITIES[name] & 1)
@@ -198,7 +198,7 @@ def capabilities(wanted):
 
 
 def locked_memory(wanted):
-    """Pages that a device reads and writes stay where they are."""
+    """Pages that a device reads and writes must stay in memory."""
     limit = next((line[3] for line in wanted.machine.lines("proc/self/limits")
                   if line[:3] == ["Max", "locked", "memory"]), None)
     if has_capability(wanted, "ipc_lock"):
@@ -226,7 +226,7 @@ def cores(wanted):
         return
     yield Item(OK if len(near) >= wanted.lanes else MISSING, "cores", saying)
     last = ",".join(map(str, near[-wanted.lanes:]))
-    command = ""  # one core at least is left to everything else
+    command = ""  # at least one core is left for everything else
     if len(near) > wanted.lanes:
         command = kernel_options("cores", f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
     for what, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full")):
@@ -239,7 +239,7 @@ def cores(wanted):
 
 
 def cores_of_sockets(wanted):
-    """The kernel's network stack works for sockets on cores of its choice: isolated ones for the
+    """The kernel's network stack handles sockets on cores of its choice: isolated cores for the
     lanes are not worth a reboot."""
     near = cores_near(wanted)
     if not near:
@@ -298,7 +298,7 @@ def mtu(wanted):
 
 
 def vlan(wanted):
-    """What holds for tagged frames beside all else."""
+    """Further checks for tagged frames."""
     if not wanted.vlan:
         return
     device = wanted.device
@@ -313,7 +313,7 @@ def vlan(wanted):
 
 
 def tags_stay(wanted):
-    """AF_XDP has no place for a tag that is not in its frame."""
+    """AF_XDP cannot carry a tag outside of the frame."""
     name, features = wanted.device.interface, wanted.device.features
     if features is None:
         yield Item(UNKNOWN, "VLAN", "the kernel does not tell what the device does with tags: "

@@ -54,7 +54,7 @@ def make_parser():
     parser = argparse.ArgumentParser(
         prog=os.path.basename(PROGRAM), description=DESCRIPTION, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", default="/", help=argparse.SUPPRESS)  # of a made-up machine
+    parser.add_argument("--root", default="/", help=argparse.SUPPRESS)  # of a simulated machine
     parser.add_argument("--version", action=ShowVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_show(commands)

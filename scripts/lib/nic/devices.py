@@ -11,7 +11,7 @@ import sys
 
 from .machine import Failure, Machine
 
-# Those that leave a device to DPDK, and those that share it, as in common/config/pci_device.cpp.
+# Drivers that leave a device to DPDK, and that share it, as in common/config/pci_device.cpp.
 LEAVE = ("vfio-pci", "uio_pci_generic", "igb_uio")
 SHARE = ("mlx4_core", "mlx5_core", "mana")
 PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -35,7 +35,7 @@ class Device:
 
     @property
     def driver(self):
-        """Of the PCI function; None: none. "virtual", or what kind, of an interface alone."""
+        """The PCI function's driver, or None. For an interface alone "virtual", or its kind."""
         if self.address:
             return self.machine.target(f"{self.pci}/driver")
         kind = re.search(r"^DEVTYPE=(.*)", self.interface_file("uevent") or "", re.MULTILINE)
@@ -51,7 +51,7 @@ class Device:
 
     @property
     def node(self):
-        """The NUMA node; None: the machine does not tell."""
+        """The NUMA node; None if the machine does not say."""
         node = self.machine.number(f"{self.pci}/numa_node") if self.address else None
         return None if node == -1 else node
 
@@ -83,7 +83,7 @@ class Device:
 
     @property
     def below(self):
-        """The interface of which this is a VLAN; None: it is none."""
+        """The interface of which this is a VLAN; None if it is not a VLAN."""
         if self.driver != "vlan":
             return None
         names = self.machine.names(f"sys/class/net/{self.interface}")
@@ -118,7 +118,7 @@ class Device:
 
     @property
     def uses(self):
-        """For what the kernel has the interface."""
+        """How the kernel uses the interface."""
         if not self.interface:
             return []
         above = [name.removeprefix("upper_")
@@ -130,7 +130,7 @@ class Device:
 
     @property
     def ways(self):
-        """In which a daemon can use it as it is, and the value of its setting `port` for each."""
+        """The ways in which a daemon can use it as it is, with the value of the setting `port`."""
         found = {}
         if self.driver in LEAVE:
             found["vfio"] = self.address
@@ -148,7 +148,7 @@ class Device:
 
 
 def model_name(machine, vendor, device):
-    """From lspci's file of names; None if that is missing, or does not have it."""
+    """The name in lspci's file; None if the file is missing or does not have it."""
     text = next(filter(None, map(machine.read, PCI_NAMES)), "") + "\n"
     of_vendor = re.search(rf"^{vendor}  (.*)\n((?:[\t#].*\n)*)", text, re.MULTILINE)
     named = of_vendor and re.search(rf"^\t{device}  (.*)", of_vendor.group(2), re.MULTILINE)
@@ -156,7 +156,7 @@ def model_name(machine, vendor, device):
 
 
 def addresses(machine, interface):
-    """But for those of the link alone, which every interface has that is up."""
+    """Without link-local addresses, which every interface has that is up."""
     first = machine.ipv4_address(interface)
     found = [ipaddress.IPv6Address(int(line[0], 16))
              for line in machine.lines("proc/net/if_inet6") if line[-1] == interface]
@@ -177,7 +177,7 @@ def routes(machine, interface):
 
 
 def address_of(machine, interface):
-    """Of the PCI function that the interface belongs to; virtio's is a directory deeper."""
+    """The PCI function of the interface; for virtio it is one directory deeper."""
     place = os.path.realpath(machine.path(f"sys/class/net/{interface}"))
     found = [part for part in place.split("/") if PCI.fullmatch(part)]
     return found[-1] if found else None
@@ -188,7 +188,7 @@ def is_network(machine, address):
 
 
 def every(machine):
-    """All devices but the loopback."""
+    """All devices except the loopback."""
     found = [Device(machine, address_of(machine, name), name)
              for name in machine.names("sys/class/net")
              if name != "lo" and machine.has(f"sys/class/net/{name}/ifindex")]

@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 
-# How it was called: that of the package has another name.
+# The name by which it was called: the package's has another one.
 INSTALLED = "sluice-nic"
 PROGRAM = INSTALLED if os.path.basename(sys.argv[0]) == INSTALLED else "scripts/nic"
 
@@ -17,13 +17,13 @@ SIOCGIFADDR = 0x8915
 SIOCETHTOOL, GET_STRINGS, GET_SET_INFO, GET_FEATURES = 0x8946, 0x1b, 0x37, 0x3a
 SET_OF_FEATURES, NAME_BYTES = 4, 32
 BLOCK = struct.Struct("=IIII")  # of 32 features: available, requested, active, never changed
-# What sysfs answers where there is nothing to tell, as for the speed of a link that is down.
+# sysfs's error for a value that does not exist, such as the speed of a link that is down.
 NOTHING_TO_TELL = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT, errno.ENOTDIR,
                    errno.ESRCH)
 
 
 class Failure(Exception):
-    """What went wrong, for a person, and the exit status that says so."""
+    """A failure: a text for a person, and the exit status."""
 
     def __init__(self, message, status=1):
         super().__init__(message)
@@ -57,7 +57,7 @@ class Machine:
         return int(text)
 
     def cpus(self, name):
-        """Of a list such as 0-3,8; empty if there is none."""
+        """The numbers in a list such as 0-3,8; empty if there is none."""
         text = self.read(name)
         if not text or text == "(null)":
             return []
@@ -95,7 +95,7 @@ class Machine:
             file.write(text + "\n")
 
     def ipv4_address(self, interface):
-        """Which no file tells: asked of the kernel. None if there is none."""
+        """No file has it, so the kernel is asked. None if there is none."""
         if not self.is_real:
             return None
         request = struct.pack("256s", interface.encode()[:15])
@@ -106,8 +106,8 @@ class Machine:
                 return None
 
     def features(self, interface):
-        """The kernel's names of those that are on: asked of the kernel, too. None: it does not
-        tell."""
+        """The kernel's names of the features that are on, from the kernel, too. None: it does not
+        say."""
         if not self.is_real:
             return None
         try:
@@ -140,7 +140,7 @@ class Machine:
 
 
 def ask_ethtool(interface, room, form, *question):
-    """What the kernel writes behind the question, so many bytes. Raises OSError."""
+    """The bytes that the kernel writes behind the request. Raises OSError."""
     head = struct.calcsize(form)
     buffer = ctypes.create_string_buffer(head + room)
     struct.pack_into(form, buffer, 0, *question)
