@@ -11,7 +11,7 @@ from ranges import LARGEST_AF_XDP_MTU
 
 
 class Jobs:
-    """What either transport carries."""
+    """Jobs over each of the transports."""
 
     def run_cluster(self, workers, *arguments, **settings):
         cluster = self.start_cluster("--transport", self.transport, "--workers", workers,
@@ -123,7 +123,7 @@ class Routed(harness.NetworkTest):
 
 
 def ping(address, data):
-    """What comes back, in a packet that this machine's kernel has found right."""
+    """Returns the answer, in a packet that this machine's kernel has found valid."""
     request = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xffff, len(data)) + data
     request = request[:2] + struct.pack("!H", checksum(request)) + request[4:]
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as icmp:

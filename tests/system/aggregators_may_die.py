@@ -1,6 +1,6 @@
 """An aggregator dies and comes back, or a standby takes over: the calls that were under way return
 the right sums, to the last bit, and the callers do nothing for it. If nothing comes back, every
-rank is told so in time."""
+rank gets an error in time."""
 import os
 import signal
 import time
@@ -38,7 +38,7 @@ class Restarts(harness.SystemTest):
         self.end_steady_job(job)
 
     def test_told_to_end_and_started_again(self):
-        """No op is lost, and nobody is told of an error."""
+        """No op is lost, and no rank gets an error."""
         daemon = self.start_daemon()
         job = self.start_steady_job(3, daemon, elements=300_000, in_flight=3)
         for _ in range(3):
@@ -121,7 +121,7 @@ class NoReturn(harness.SystemTest):
     TIMEOUT_S = 1.5
 
     def dies_for_good(self, daemon, job, name):
-        """Every rank is told it by name, and not before the time-out."""
+        """Every rank gets an error that names it, and not before the time-out."""
         killed = time.monotonic()
         daemon.send(signal.SIGKILL)
         for rank in job:

@@ -1,5 +1,5 @@
-"""The wall clock of a daemon and its ranks jumps by a day, and back: nothing is late by it, and
-what the daemon tells of times stays right. The machine's clock stays as it is."""
+"""The wall clock of a daemon and its ranks jumps by a day, and back: nothing is late because of
+that, and times that the daemon reports stay right. The machine's clock does not change."""
 import datetime
 import json
 import os
@@ -31,13 +31,13 @@ class Jumps(harness.SystemTest):
             return json.load(answer)
 
     def log_is_off_by(self, daemon, seconds):
-        """By which clock the last line of the log was written."""
+        """The clock time in the last line of the log."""
         stamp = re.findall(r"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", daemon.err)[-1]
         logged = datetime.datetime.fromisoformat(stamp + "+00:00").timestamp()
         return abs(logged - time.time() - seconds) < DAY_S / 4
 
     def goes_on(self):
-        """Until the daemon has taken two more samples, between which the job has done rounds."""
+        """Waits until the daemon has taken two samples between which the job has done rounds."""
         def rounds():
             job, = self.status()["jobs"]
             return job["counters"]["rounds"]

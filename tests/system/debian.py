@@ -1,4 +1,4 @@
-"""The Debian that this machine runs, and from where it has it."""
+"""The version of this machine's Debian, and the source of its packages."""
 import platform
 import subprocess
 

@@ -42,7 +42,7 @@ class Captures(harness.NetworkTest):
              "KV_RESULT": "0xa0"}
 
     def capture(self, run, **settings):
-        """The packets of all that `run(daemon)` does, from which two ranks leave, and the daemon,
+        """The packets of `run(daemon)`, at the end of which two ranks leave; and the daemon,
         which has ended."""
         self.make_network(workers=RANKS, aggregators=1)
         daemon = self.start_aggregator(0, **settings)
@@ -62,7 +62,7 @@ class Captures(harness.NetworkTest):
             return file.read().count(LEFT)
 
     def dissect(self):
-        """All that Sluice has sent, none of it malformed."""
+        """The packets that Sluice has sent; none is malformed."""
         fields = [f"sluice.{name}" for name in ("kind", *self.FIELDS)]
         rows = self.tshark("-Y", "udp", "-T", "fields", "-E", "occurrence=f",
                            *(word for field in fields for word in ("-e", field)))
@@ -90,8 +90,8 @@ class Captures(harness.NetworkTest):
         self.assertLess(kinds.index("WELCOME"), kinds.index("LEAVE"))
 
     def check_rounds(self, packets, daemon):
-        """Whatever was sent again: each contribution and each sum was seen. (A keyed round may have
-        sums alone: what did not fit the one before.)"""
+        """Even if packets were repeated, each contribution and each sum was captured. (A keyed
+        round may have sums alone: what did not fit the one before.)"""
         self.assertEqual({packet["integrity.status"] for packet in packets}, {GOOD})
         sent = packets.different("DATA", "stream", "round", "rank")
         sent |= packets.different("KV_DATA", "stream", "round", "rank")
@@ -142,7 +142,7 @@ class Captures(harness.NetworkTest):
             self.assertTrue(packet["trailer.tag"], packet)
             is_encrypted = packet["kind"] in ("DATA", "RESULT")
             self.assertEqual(packet["encrypted"] != "", is_encrypted)
-            if is_encrypted:  # a STATUS tells its round to everybody
+            if is_encrypted:  # a STATUS shows its round to everybody
                 self.assertEqual(packet["round"], "")
 
 

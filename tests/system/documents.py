@@ -1,4 +1,4 @@
-"""The commands that README.md and docs/ show, for the tests that type them."""
+"""The commands in README.md and docs/, for the tests that run them."""
 import collections
 import functools
 import os
@@ -9,7 +9,7 @@ from harness import ROOT
 SHELL = ("bash", "sh", "")  # languages of blocks that may hold commands
 
 # Blocks of a shell's language or of none are commands. A comment above one, which no reader sees,
-# says of its lines:
+# marks its lines:
 #   <!-- run by TEST -->               tests/system/TEST.py takes them by commands() and runs them
 #   <!-- not run: BEGIN : REASON -->   but not those that begin so; * is all of them
 RUN = re.compile(r"<!-- run by (\w+) -->")

@@ -1,4 +1,4 @@
-"""What README.md and docs/ tell to type works, typed so."""
+"""The commands in README.md and docs/ work as they are written there."""
 import glob
 import os
 import re
@@ -20,7 +20,7 @@ def source_of(test):
 
 class Documents(harness.SystemTest):
     def typed(self, line, **settings):
-        """Done as in the checkout's root, with the programs of this build found in PATH. Where
+        """Runs them as in the checkout's root, with the programs of this build in PATH. Where
         time is the reader's to choose, it is shorter."""
         cluster = "scripts/local-cluster"
         line = line.replace(cluster, f"{cluster} --build {harness.build}")
@@ -64,7 +64,7 @@ class Documents(harness.SystemTest):
                         self.assertIn(heading, documents.headings(place))
 
     def test_comparison_has_the_figures_of_other_pages(self):
-        """Rows that begin alike: whoever measures again changes both."""
+        """Rows that begin in the same way must be changed together after a new measurement."""
         def figures(path, begin, cells):
             row = next(line for _, line in documents.outside_blocks(path)
                        if line.startswith(begin) and re.search(r"\d", line))
@@ -96,7 +96,7 @@ class Documents(harness.SystemTest):
             self.skipTest("this build has no PyTorch")
 
     def test_backend_of_pytorch(self):
-        """As it stands in README.md, with a model: local-cluster tells PyTorch all that it asks."""
+        """As in README.md, with a model: local-cluster sets everything that PyTorch needs."""
         self.need_pytorch()
         block, = (block.lines for block in documents.blocks("README.md")
                   if block.lines[0] == "import sluice_torch")

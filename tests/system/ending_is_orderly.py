@@ -1,5 +1,5 @@
-"""Told to end, a daemon lets its jobs finish and counts what it did, within a bound; and scripts
-leave no process behind."""
+"""A daemon that is terminated lets its jobs finish and logs its counters, within a bound; and
+scripts leave no process behind."""
 import os
 import signal
 
@@ -55,7 +55,7 @@ class Daemons(harness.SystemTest):
 
 
 class LostBuffers(harness.SystemTest):
-    """The daemon's pools look as if a buffer were missing in each."""
+    """Each of the daemon's pools seems to lack a buffer."""
 
     def test_fail_the_daemon(self):
         daemon = self.start_lossy_daemon()
@@ -94,7 +94,7 @@ class Cluster(harness.SystemTest):
                     if self.place.encode() in file.read():
                         found.append(int(pid))
             except OSError:
-                continue  # gone, or another user's
+                continue  # it has ended, or is another user's
         return found
 
 

@@ -1,14 +1,13 @@
-// Sends an aggregator what no worker would: `garbage_sender VHOST_DIRECTORY JOB SORT AMOUNT`.
+// Sends an aggregator what no worker would send: `garbage_sender VHOST_DIRECTORY JOB SORT AMOUNT`.
 //
 //   rounds N        N packets of every sort: random bytes, truncated and overlong packets, every
-//                   kind with a wrong token, jobs that nobody knows
-//   noise SECONDS   random bytes as fast as it can
-//   forged SECONDS  members' packets with wrong tokens, likewise
-//   spin SECONDS    makes these and sends none, to compare with
+//                   kind with a wrong token, unknown jobs
+//   noise SECONDS   random bytes at the highest rate
+//   forged SECONDS  members' packets with wrong tokens, at the highest rate
+//   spin SECONDS    makes these and sends none, for comparison
 //
-// It ends with 0 when all of it was sent and the aggregator still answers a HELLO, also one of
-// another version, and says how
-// many packets it sent, and in how many seconds.
+// It ends with 0 if all of it was sent and the aggregator still answers a HELLO, even one of
+// another version. It prints how many packets it has sent, and in how many seconds.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -68,12 +67,13 @@ class Sender {
       send_as_member(wire::make<wire::Ack>(job));
       send_as_member(wire::make<wire::Probe>(job));
       send_as_member(wire::make<wire::Join>(job));
-      send(copy_of(wire::make<wire::KeepAliveAck>(job)));  // what only workers get
+      send(copy_of(wire::make<wire::KeepAliveAck>(job)));  // only workers get it
       send_data(job);
     }
   }
 
-  /// Packets of 80 bytes for so long, at the highest rate. What the port does not take is lost.
+  /// Sends packets of 80 bytes for so long, at the highest rate. What the port does not accept is
+  /// lost.
   void flood(std::string_view sort, Duration length) {
     std::vector<Bytes> packets;
     for (int i = 0; i < 256; ++i)
@@ -87,7 +87,7 @@ class Sender {
     }
   }
 
-  /// Whether the aggregator still answers who asks properly.
+  /// Checks that the aggregator still answers a correct HELLO.
   void check_alive() {
     auto hello = wire::make<wire::Hello>(job_ + 2);
     hello.nonce = 4711;
@@ -105,7 +105,7 @@ class Sender {
     });
   }
 
-  /// Whether it tells who asks in another version which it speaks.
+  /// Checks that it tells a HELLO of another version which versions it speaks.
   void check_versions() {
     auto hello = wire::make<wire::Hello>(job_ + 2);
     hello.header.version = wire::kVersion + 1;
@@ -160,7 +160,7 @@ class Sender {
     return bytes;
   }
 
-  /// A right header before noise; now and then the length in it lies.
+  /// A correct header before random bytes; sometimes its length is wrong.
   Bytes with_header(int kind, std::uint32_t job, std::size_t size) {
     Bytes bytes = noise(sizeof(wire::Header) + size);
     const std::size_t told = random_() % 4 == 0 ? random_() % 10'000 : bytes.size();
@@ -182,7 +182,7 @@ class Sender {
                       : with_wrong_token(wire::make<wire::Ack>(job_));
   }
 
-  /// Whole, with a token that is nobody's; then every shorter form of it.
+  /// The whole packet, with an unknown token; then every shorter form of it.
   template <class T>
   void send_as_member(const T& packet) {
     const Bytes bytes = with_wrong_token(packet);
@@ -190,7 +190,7 @@ class Sender {
       send({bytes.begin(), bytes.begin() + size});
   }
 
-  /// A valid first round of an op that no job has.
+  /// A valid first round of an op, of an unknown job.
   void send_data(std::uint32_t job) {
     const Geometry geometry = Geometry::make(100, ElementType::kFloat32, 256, kPayloadMax, 4, 0);
     Bytes bytes(wire::block_packet_bytes<wire::Data>(1, true, 400));

@@ -1,5 +1,5 @@
-"""Multicast groups that hosts join are switched to them: the kernel's bridge takes their reports,
-and their answers to its queries, and forwards to nobody else."""
+"""Multicast groups are only sent to hosts that have joined them: the kernel's bridge accepts their
+reports and their answers to its queries, and forwards to no other host."""
 import json
 import os
 import re
@@ -20,7 +20,7 @@ ALL_HOSTS = "224.0.0.1"
 
 
 class Forwarding:
-    """What ports of one queue or of several do."""
+    """Cases for ports of one queue and of several."""
 
     queues = 1
 
@@ -29,7 +29,7 @@ class Forwarding:
         self.wait_for_snooping()
 
     def wait_for_snooping(self):
-        """The bridge sends all groups to all, until its first queries could be answered."""
+        """Waits: until its first queries could be answered, the bridge sends all groups to all."""
         with self.all_frames_of_worker(2) as received:
             harness.wait_until(lambda: not self.reaches(received), "groups go to who joined them")
 
@@ -54,7 +54,7 @@ class Forwarding:
             return False
 
     def set_switch(self, **settings):
-        """Its querier starts anew: its next query may have been planned for minutes later."""
+        """Starts its querier again, as its next query may be due only in minutes."""
         words = [word for name, value in settings.items() for word in (f"mcast_{name}", value)]
         af_packet.ip("link", "set", "switch0", "type", "bridge", *words, "mcast_querier", 0)
         af_packet.ip("link", "set", "switch0", "type", "bridge", "mcast_querier", 1)
@@ -116,7 +116,7 @@ class Forwarding:
 
 
 class Groups(Forwarding):
-    """What either transport does."""
+    """Cases for each of the transports."""
 
     def test_answers_to_queries_keep_the_membership(self):
         self.set_switch(query_interval=af_packet.SECOND,

@@ -8,12 +8,12 @@ import re
 from harness import af_packet
 
 CPUS = 4
-LANE_CPUS = (2, 3)  # on which the guest's kernel runs nothing by itself
+LANE_CPUS = (2, 3)  # the guest's kernel runs nothing else on them
 MEMORY_MIB = 2048
 NICS_OF_A_GUEST = 4
 FIRST_SLOT = 4  # of the PCI bus, for NICs
 ENDED = "the guest's command has ended with "
-# As QEMU names them, and what each needs to be reached through the IOMMU, with queues.
+# QEMU's names, and the options that each needs for the IOMMU and for its queues.
 NICS = {
     "vmxnet3": "vmxnet3",
     "e1000": "e1000",
@@ -62,7 +62,7 @@ def modules_of(tree, names):
 
 
 def archive(entries):
-    """As the kernel unpacks it (cpio, "newc"): `entries` are (name, mode, bytes)."""
+    """An archive that the kernel can unpack (cpio, "newc"); `entries` are (name, mode, bytes)."""
     packed = bytearray()
     for number, (name, mode, data) in enumerate((*entries, ("TRAILER!!!", 0, b"")), 1):
         fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
@@ -101,7 +101,7 @@ def make_bridge(queues):
 
 
 def qemu(tree, files, driver, taps, queues, iommu):
-    """The command that runs such a guest; what the guest says comes to its standard output."""
+    """The command that runs such a guest; the guest's output is its standard output."""
     lanes = ",".join(map(str, LANE_CPUS))
     kernel = glob.glob(f"{tree}/boot/vmlinuz-*")[0]
     command = [

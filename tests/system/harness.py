@@ -26,19 +26,19 @@ from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Deadline, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
-# Of an aggregator, unless a flag says otherwise: other work may keep a rank silent for seconds. A
-# rank waits longer for an earlier generation of its job to end.
-PATIENT = {"SLUICE_AGGREGATOR_LIVENESS_TIMEOUT_MS": 20_000}
+# For an aggregator, unless a flag says otherwise, as other work may keep a rank silent for seconds.
+# A rank waits longer for an earlier generation of its job to end.
+LONG_LIVENESS = {"SLUICE_AGGREGATOR_LIVENESS_TIMEOUT_MS": 20_000}
 NO_TORCHRUN = "this PyTorch's torchrun starts nothing: built without libuv"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
 two_lanes = False
-# What a rank says, at most once, that waits for others: on a busy machine, of any test.
+# The line of a rank that waits for others; on a busy machine it may occur once in any test.
 WAITS = re.compile(r"^.*: (?:the join has|ops pending: \d+; they have) waited 3 s for .*\n", re.M)
 
 
 def become_nobody():
-    """For before_exec, as root: no privilege any more."""
+    """For before_exec, as root: drops all privileges."""
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -68,7 +68,7 @@ def not_passed(result):
 
 @contextlib.contextmanager
 def stopped(process):
-    """It runs nothing meanwhile."""
+    """The process does not run meanwhile."""
     process.send(signal.SIGSTOP)
     wait_until(lambda: linux.state_of(process.popen.pid) == "T", "it has stopped")
     try:
@@ -78,8 +78,8 @@ def stopped(process):
 
 
 def endless_socket():
-    """A TCP socket that takes no more, and its other end: whoever writes to it, or closes it last,
-    waits until that one reads or ends."""
+    """A TCP socket that accepts no more data, and its other end: a process that writes to it, or
+    closes it last, waits until the other end reads or closes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         full = socket.create_connection(server.getsockname())
         other, _ = server.accept()
@@ -93,12 +93,12 @@ def endless_socket():
 
 
 def errors_of(rank):
-    """What it said on stderr, except that it waits for others."""
+    """Its stderr, without the lines about waiting for others."""
     return WAITS.sub("", rank.err)
 
 
 class SystemTest(Stage, unittest.TestCase):
-    """Each test has a stage of its own; one that fails prints what every process said. Its
+    """Each test has a stage of its own; one that fails prints the output of every process. Its
     `said_by_others` is for the output of programs that it runs outside of the stage."""
 
     def run(self, result=None):
@@ -116,18 +116,18 @@ class SystemTest(Stage, unittest.TestCase):
         return result
 
     def environment(self, **settings):
-        """Ranks that have aggregators sum through these, unless a test is about hosts."""
+        """Ranks with aggregators sum through these, unless a test is about hosts."""
         level = {"SLUICE_HOST_LEVEL": 0} if settings.get("SLUICE_AGGREGATORS") else {}
         return super().environment(**{**level, **settings})
 
     def start_daemon(self, *flags, **settings):
-        """Of as many lanes on any machine, unless it is told."""
+        """With the same number of lanes on every machine, unless a flag says otherwise."""
         settings.setdefault("SLUICE_AGGREGATOR_LANES", 2 if two_lanes else 1)
-        return super().start_daemon(*flags, **{**PATIENT, **settings})
+        return super().start_daemon(*flags, **{**LONG_LIVENESS, **settings})
 
     def check_buffers(self):
-        """No process that ended in order has lost packet buffers; daemons that still run end so
-        now."""
+        """Checks that no process that ended in order has lost packet buffers. Daemons that still
+        run end now."""
         for process in self.processes:
             if not process.is_daemon:
                 process.kill()
@@ -139,7 +139,7 @@ class SystemTest(Stage, unittest.TestCase):
             self.assertNotIn(LOST_BUFFERS, process.out + process.err, process.name)
 
     def ends_with(self, process, status, *sayings):
-        """It ends with this status and its last line of errors has every saying."""
+        """Checks that it ends with this status, and that its last line on stderr has all texts."""
         self.assertEqual(process.wait(), status, f"{process.name}'s exit status")
         lines = process.err.strip().splitlines()
         last = lines[-1] if lines else ""
@@ -147,8 +147,8 @@ class SystemTest(Stage, unittest.TestCase):
             self.assertRegex(last, saying, process.name)
 
     def refuses(self, process, status, *sayings):
-        """It ends with this status, having said one line only, which has every saying. (A
-        daemon may have said before which build it is, and a rank whom it waits for.)"""
+        """Checks that it ends with this status and a single line, which has all texts. (A
+        daemon may have logged its build before, and a rank for whom it waits.)"""
         self.ends_with(process, status, *sayings)
         said = [line for line in errors_of(process).strip().splitlines()
                 if not re.search("sluice-aggregator: version ", line)]
@@ -156,13 +156,13 @@ class SystemTest(Stage, unittest.TestCase):
         self.assertEqual(process.out, "")
 
     def ends_on_signal(self, daemon, signum=signal.SIGTERM):
-        """A daemon in order ends with 0 and tells its counters."""
+        """Checks that the daemon ends with 0 and logs its counters."""
         daemon.send(signum)
         self.assertEqual(daemon.wait(), 0, daemon.name)
 
     def counter(self, daemon, name, lane=None):
-        """From the summary at exit, of one of several lanes; a counter that never moved is not in
-        it."""
+        """A counter in the summary at exit, perhaps of one lane; a counter that never moved is not
+        in it."""
         of = "" if lane is None else rf"lane {lane} \w+ "
         found = re.search(rf"{of}at exit: .*\b{name} (\d+)", daemon.err)
         return int(found.group(1)) if found else 0
@@ -181,11 +181,11 @@ class NetworkTest(SystemTest):
         self.network = af_packet.AfPacket(options, self.place)
 
     def start_aggregator(self, host, *flags, address=None, **settings):
-        """On the machine of that number; `address` may be that of another."""
+        """Starts it on the machine with that number; `address` may be that of another machine."""
         address = host if address is None else address
         daemon = self.start(f"a{host}", program("sluice-aggregator"),
                             *self.network.aggregator_arguments(address), *flags,
-                            **{**PATIENT, **settings},
+                            **{**LONG_LIVENESS, **settings},
                             before_exec=self._on(self.network.aggregator_namespace(host)))
         daemon.address = af_packet.aggregator_ip(address)
         daemon.wait_to_say(READY)

@@ -1,5 +1,6 @@
 """Hosts of several ranks under aggregators: the ranks of a host sum among themselves, and hosts
-through the aggregators. Whatever becomes of one of them, all others are told who and why."""
+through the aggregators. If one of them fails, all others get an error that names it and the
+reason."""
 import os
 import signal
 import unittest
@@ -60,7 +61,7 @@ class Sums(HostsTest):
         self.end_steady_job(job)
 
     def test_ranks_that_are_by_themselves(self):
-        """One that may not share memory is a host of its own."""
+        """A rank that may not share memory counts as a host of its own."""
         daemon = self.start_daemon()
         ranks = [self.start_rank(rank, 3, daemon, "steady_job", os.path.join(self.place, "stop"),
                                  20_000, 1, SLUICE_HOST=f"test-{os.getpid()}",
@@ -113,7 +114,7 @@ class Failures(HostsTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_ranks_that_cannot_share_memory(self):
-        """Their sockets lie in directories that are not the same."""
+        """Their sockets are in different directories."""
         daemon = self.start_daemon()
         settings = {"SLUICE_JOIN_TIMEOUT_MS": 2000}
         first = self.start_rank(0, 2, daemon, "steady_job", self.place + "/never", **settings)
@@ -123,7 +124,7 @@ class Failures(HostsTest):
                                  "bash", "-euc", hides + '; exec "$0" "$@"',
                                  harness.program("steady_job"), self.place + "/never", **settings)
         self.assertEqual([first.wait(), second.wait()], [3, 3])
-        self.assertRegex(first.err + second.err,  # by whichever has waited longer
+        self.assertRegex(first.err + second.err,  # by the one that has waited longer
                          r"formation failed: job 0: rank [01] did not join on this host within "
                          "2000 ms; with SLUICE_HOST_LEVEL=0 on all ranks")
 

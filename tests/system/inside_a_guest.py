@@ -13,13 +13,13 @@ from harness import af_packet, linux
 NIC = os.path.join(harness.ROOT, "scripts", "nic")
 NICS = [f"0000:00:{guests.FIRST_SLOT + nic:02x}.0" for nic in range(guests.NICS_OF_A_GUEST)]
 INTERFACES = [f"eth{nic}" for nic in range(guests.NICS_OF_A_GUEST)]
-DAEMONS, WORKERS = NICS[:2]  # the two that are bound
+DAEMONS, WORKERS = NICS[:2]  # the two that are bound to vfio-pci
 UDP_PORT = 4747
 LIMIT = 240  # seconds: instructions are interpreted
-PATIENCE_MS = 120_000
-HUGEPAGES_MIB = 768  # of the daemon and of the worker that has a NIC
+LONG_TIMEOUT_MS = 120_000
+HUGEPAGES_MIB = 768  # for the daemon and for the worker with a NIC
 GARBAGE = 32  # datagrams for each lane
-HELLOS = 10  # that a rank sends at most before it is answered
+HELLOS = 10  # the most that a rank sends before it gets an answer
 PERF = ("sluice-perf", "-b", 4, "-e", "256K", "-f", 64, "-n", 2, "-w", 1)
 
 
@@ -36,8 +36,8 @@ class NicTest(harness.SystemTest):
 
 
 class Carries:
-    """What holds for every model."""
-    abilities = ""  # as the daemon tells them
+    """Cases for every model."""
+    abilities = ""  # as in the daemon's log
     link = ""
     lanes = 2
     spreads = False  # the emulated device uses all of its queues
@@ -64,8 +64,8 @@ class Carries:
             self.assertIn("af_xdp", facts[address]["ways"])
 
     def set_up_interfaces(self):
-        """The last is in a network namespace of its own: DPDK 22.11 gives packet sockets of two
-        processes the same number at times, and the kernel then refuses one of them."""
+        """The last rank is in its own network namespace: DPDK 22.11 sometimes gives packet sockets
+        of two processes the same number, and then the kernel refuses one of them."""
         for name in INTERFACES:
             af_packet.ip("link", "set", name, "mtu", 9000, "up")
             harness.wait_until(lambda name=name: has_carrier(name), f"{name} has its link", LIMIT)
@@ -80,7 +80,7 @@ class Carries:
         linux.enter_network_namespace(home)
 
     def prepare(self):
-        """As an operator: does what `nic check` says until nothing is missing."""
+        """Acts as an operator: follows `nic check` until nothing is missing."""
         check = ("check", INTERFACES[0], "--lanes", self.lanes, "--mtu", 9000, "--memory",
                  HUGEPAGES_MIB)
         said = self.nic(*check, status=1).splitlines()
@@ -103,7 +103,8 @@ class Carries:
             "a0", harness.program("sluice-aggregator"), "--pci", "on", "--hugepages", "on",
             "--port", DAEMONS.removeprefix("0000:"), "--address", "10.77.0.1/16",
             "--udp-port", UDP_PORT, "--port-mtu", mtu, "--lanes", self.lanes, *cpus,
-            "--liveness-timeout-ms", PATIENCE_MS, "--formation-timeout-ms", PATIENCE_MS, *flags)
+            "--liveness-timeout-ms", LONG_TIMEOUT_MS, "--formation-timeout-ms", LONG_TIMEOUT_MS,
+            *flags)
         daemon.address = "10.77.0.1"
         daemon.wait_to_say(harness.READY, LIMIT)
         self.assertRegex(daemon.err, rf"port \S+: {self.abilities}\n")
@@ -118,8 +119,8 @@ class Carries:
                                *(("--json", rows) if rank == 0 else ()), before_exec=hosts[rank],
                                SLUICE_PORT=ports[rank], SLUICE_ADDRESS=af_packet.worker_ip(rank),
                                SLUICE_MTU=mtu, SLUICE_LOG="debug",
-                               SLUICE_AGGREGATOR_TIMEOUT_MS=PATIENCE_MS,
-                               SLUICE_JOIN_TIMEOUT_MS=PATIENCE_MS) for rank in range(ranks)]
+                               SLUICE_AGGREGATOR_TIMEOUT_MS=LONG_TIMEOUT_MS,
+                               SLUICE_JOIN_TIMEOUT_MS=LONG_TIMEOUT_MS) for rank in range(ranks)]
         for rank in job:
             self.assertEqual(rank.wait(LIMIT), 0, rank.name)
         with open(rows, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What `meson install` puts down is enough to build programs in C and C++ and to run them, and
+"""The files that `meson install` installs are enough to build and run programs in C and C++, and
 libsluice.so exports what its headers declare and nothing else."""
 import glob
 import json
@@ -15,7 +15,8 @@ EXAMPLE = os.path.join(harness.ROOT, "examples", "first_program")
 PROGRAMS = ("sluice-aggregator", "sluice-perf", "sluice-pktgen")
 TOOLS = ("sluice-ctl", "sluice-nic", "sluice-top")
 SAYS = r"the ranks' sum is 6; this one sent \d+ bytes of 4000000"
-# -Wpadded: a member that went into padding would be read from what an older program left there.
+# -Wpadded: a new member in former padding would be read from memory that an older program did not
+# set.
 C_FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wpadded", "-Werror"]
 CPP_FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
@@ -74,7 +75,7 @@ class Installed(harness.SystemTest):
             self.assertEqual(len(found), 1, path)
 
     def as_if_installed(self, python):
-        """The environment in which this Python finds below the root what it would find in place."""
+        """An environment in which this Python finds its modules below the root."""
         looks = output_of(python, "-c", "import sys; print(*sys.path[1:], sep='\\n')").splitlines()
         return {"PYTHONPATH": ":".join(self.root + path for path in looks),
                 "SLUICE_LIBRARY": os.path.realpath(self.library),
@@ -140,7 +141,7 @@ class Installed(harness.SystemTest):
         return {line.split(" ", 2)[2].split("@@")[0] for line in lines}
 
     def versions(self):
-        """How names are exported: of each, the version."""
+        """The version of each exported name."""
         lines = output_of("nm", "-D", "--defined-only", self.library).splitlines()
         names = (line.split()[-1].split("@@") for line in lines)
         return {name[0]: name[1] for name in names if not name[0].startswith("SLUICE_")}
@@ -169,7 +170,7 @@ class Installed(harness.SystemTest):
                 env={**os.environ, "LD_LIBRARY_PATH": other, "SLUICE_HOST_LEVEL": "0"},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
         self.assertIn(f"version `SLUICE_CPP_{release}' not found", said["cpp"])
-        self.assertIn("SLUICE_AGGREGATORS", said["c"])  # it runs, and lacks its settings
+        self.assertIn("SLUICE_AGGREGATORS", said["c"])  # it runs, and reports missing settings
 
     def test_every_declared_c_function_is_exported(self):
         header = os.path.join(harness.ROOT, "bindings", "c", "include", "sluice", "sluice.h")
@@ -201,18 +202,18 @@ class Installed(harness.SystemTest):
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root: a /usr/local of its own")
 class InstalledInPlace(harness.SystemTest):
-    """What the documents tell to type, typed as it stands there, in a mount namespace in which
+    """The commands in the documents, as they are written there, in a mount namespace in which
     /usr/local is empty and /etc, where the loader's cache is, a copy."""
 
     def typed(self, *lines):
-        """What the lines say, in a directory of their own with program.cpp in it."""
+        """Runs the lines in a new directory with program.cpp in it."""
         place = self.directory("place")
         os.makedirs(place)
         shutil.copy(EXAMPLE + ".cpp", os.path.join(place, "program.cpp"))
         copy = self.directory("etc")
         private = ["mount -t tmpfs none /usr/local", f"cp -a /etc {copy}",
                    f"mount --bind {copy} /etc", f"cd {place}"]
-        # The build is there, and may lack what nobody installs.
+        # The build is there; packages that are not installed may be missing.
         script = "\n".join([*private, *lines]).replace(
             "meson install -C build", f"meson install -C {harness.build} --no-rebuild --quiet")
         unset = ("LD_LIBRARY_PATH", "PYTHONPATH", "PKG_CONFIG_PATH", "SLUICE_LIBRARY", "DESTDIR")

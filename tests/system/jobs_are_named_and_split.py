@@ -1,5 +1,5 @@
 """Jobs that have names, and the jobs that ranks derive by split and duplicate: what aggregators
-want of them, and what is said where they refuse."""
+require for them, and the errors if they refuse."""
 import os
 import re
 import signal
@@ -10,7 +10,7 @@ import harness
 
 SECRET = "a-secret-that-these-ranks-share"
 NAME, ID = "bert-large", 108174750
-TWINS = "job-23093", "job-158110"  # of one id, which takes some 2^16 names to find
+TWINS = "job-23093", "job-158110"  # with the same id; to find these takes about 2^16 names
 PARTS = "duplicates", "parts_outlive_the_whole", "parts_of_parts"
 
 
@@ -49,7 +49,7 @@ class Named(harness.SystemTest):
 
 
 class Split(harness.SystemTest):
-    """Of job 1."""
+    """Sums in job 1."""
 
     def test_with_a_secret_of_all_jobs(self):
         daemon = self.start_daemon("--secret-file", secret_file(self, "*"),
@@ -93,7 +93,7 @@ class Split(harness.SystemTest):
         self.all_end_well(job)
 
     def one_is_told(self, job, saying):
-        """At least; the other may be told that this one cannot join."""
+        """At least one of them; the other may get the error that this one cannot join."""
         self.assertEqual([rank.wait() for rank in job], [1] * len(job))
         self.assertRegex("".join(rank.err for rank in job), saying)
 

@@ -1,4 +1,4 @@
-"""Who cannot join is told why in one line, and the jobs that run already stay right."""
+"""A rank that cannot join gets the reason in one line, and running jobs stay right."""
 import os
 import signal
 import socket
@@ -74,13 +74,13 @@ class Joining(harness.SystemTest):
                    "quota", "does not accept memory in MiB \\d+; its limit is \\d+")
 
     def test_a_rank_that_never_comes(self):
-        """On a slow machine, another one may come as late as that."""
+        """On a slow machine, another rank may be so late."""
         ranks = [self.start_joiner(r, 3, self.daemon, SLUICE_JOIN_TIMEOUT_MS=6000) for r in (0, 2)]
         for rank in ranks:
             self.fails(rank, "formation failed", r"rank .*\b1\b.* to join")
 
     def test_waiting_is_told_and_control_c_ends_it(self):
-        """To everybody who sees no more than warnings."""
+        """At a log level of warnings."""
         rank = self.start_joiner(0, 2, self.daemon, SLUICE_JOIN_TIMEOUT_MS=600000,
                                  SLUICE_JOB="bert")
         rank.wait_to_say(r"job bert \(\d+\): the join has waited 3 s for rank 1 to join")
@@ -138,7 +138,7 @@ def udp_socket():
 
 
 class AggregatorOfVersion2:
-    """Answers each HELLO as one does that speaks versions 2 and 3."""
+    """Answers each HELLO as an aggregator with versions 2 and 3 does."""
 
     def __init__(self, address):
         self.socket = udp_socket()
@@ -170,7 +170,7 @@ class AggregatorOfVersion2:
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class OtherVersion(harness.NetworkTest):
     def as_host(self, namespace, make, *addresses):
-        """What `make` makes on that host, whose kernel has these addresses."""
+        """The result of `make` on that host, whose kernel has these addresses."""
         linux.enter_network_namespace(namespace)
         for address in addresses:
             af_packet.ip("address", "add", address, "dev", af_packet.PORT)
@@ -193,7 +193,7 @@ class OtherVersion(harness.NetworkTest):
         self.assertGreaterEqual(other.hellos, 3)
 
     def test_of_a_rank(self):
-        """The daemon tells it which version it speaks itself, and nothing else."""
+        """The daemon answers with its own version, and nothing else."""
         self.make_network(workers=2, aggregators=1)
         daemon = self.start_aggregator(0)
         rank = self.as_host(self.network.worker_namespace(1), udp_socket, af_packet.worker_ip(1))
@@ -202,7 +202,7 @@ class OtherVersion(harness.NetworkTest):
         nonce = bytes(range(1, 9))
 
         def answer_to(kind, body):
-            """The first that comes; none within a second, if the kind is not answered."""
+            """The first answer; None if none comes within a second."""
             for _ in range(harness.TIME_LIMIT if kind == HELLO else 1):
                 rank.sendto(packet(2, kind, 7, body), (daemon.address, af_packet.UDP_PORT))
                 try:
@@ -213,7 +213,8 @@ class OtherVersion(harness.NetworkTest):
 
         expected = packet(1, VERSION, 7, nonce + b"\1\1" + bytes(6))
         self.assertEqual(answer_to(HELLO, nonce + bytes(104)), expected)
-        self.assertEqual(answer_to(HELLO, nonce + bytes(8)), expected)  # as long as the answer
+        # Padding to the length of the answer.
+        self.assertEqual(answer_to(HELLO, nonce + bytes(8)), expected)
         self.assertIsNone(answer_to(2, nonce + bytes(104)))
         self.end_steady_job(self.start_steady_job(1, daemon))
         self.ends_on_signal(daemon)

@@ -1,5 +1,5 @@
 """Aggregators of several lanes: each serves its streams of every job, over local and network
-ports. How many there are, if nobody says."""
+ports. Also their default number."""
 import os
 import unittest
 
@@ -7,7 +7,7 @@ import harness
 from harness import af_packet
 
 LANES = range(2)
-HELLOS = 10  # that a rank sends at most before it is answered
+HELLOS = 10  # the most that a rank sends before it gets an answer
 
 
 class Lanes(harness.SystemTest):
@@ -70,7 +70,7 @@ class Lanes(harness.SystemTest):
 
 
 class Default(harness.SystemTest):
-    """What a daemon without `lanes` makes of the cores that it may use."""
+    """How many lanes a daemon without `lanes` starts, by the cores that it may use."""
 
     def start_by_default(self, *flags, before_exec=None):
         daemon = self.start("a0", harness.program("sluice-aggregator"), "--vhost-dir",
@@ -147,7 +147,7 @@ class OverNetworks(harness.NetworkTest):
         return daemon
 
     def serve_a_job(self, daemon, ranks, **settings):
-        """All that it serves: both lanes have a part in it."""
+        """Checks its counters: both lanes have taken part."""
         self.end_steady_job(self.start_steady_job(ranks, daemon, **settings))
         self.ends_on_signal(daemon)
         for lane in LANES:
@@ -180,8 +180,9 @@ class OverNetworks(harness.NetworkTest):
                 self.assertGreater(self.handed_over(daemon)[0], 0)
 
     def test_a_device_that_spreads_by_ports(self):
-        """It takes no rules: ranks send from ports that bring their packets to the right lane. From
-        its own port each asks at the first lane alone, and only until it is answered."""
+        """It accepts no rules: ranks send from ports that bring their packets to the right lane.
+        From its own port each rank sends only to the first lane, and only until it gets an
+        answer."""
         daemon = self.steer(STEERING_RSS="on")
         self.assertIn("steering: source ports, by RSS (no rules at all)\n", daemon.err)
         handed_over = self.handed_over(daemon)
@@ -221,7 +222,7 @@ class OverNetworks(harness.NetworkTest):
                 self.assertGreater(sum(self.handed_over(daemon)), 0)
 
     def test_a_device_whose_table_changes(self):
-        """Ranks that join afterwards are told no ports, and send from their own."""
+        """Ranks that join afterwards get no source ports, and send from their own."""
         self.make_network(workers=3, aggregators=1)
         daemon = self.start_aggregator(0, "--lanes", 2, STEERING_RSS="changes",
                                        LD_PRELOAD=harness.program("libsteering_device.so"))
@@ -243,9 +244,9 @@ class OverNetworks(harness.NetworkTest):
         self.ends_on_signal(daemon)
 
     def test_a_tap_device(self):
-        """Its driver makes rules of the kernel's traffic control, where that has all it takes. Else
-        the kernel sends to the queue from which answers came. The bridge keeps what is for its
-        port's own address, so that becomes another than Sluice's."""
+        """Its driver makes rules of the kernel's traffic control, if that has all that is needed.
+        Otherwise the kernel sends to the queue from which answers came. The bridge keeps frames for
+        its port's own address, so the port gets another address than Sluice's."""
         self.make_network(workers=2, aggregators=0)
         daemon = self.start("a0", harness.program("sluice-aggregator"), "--port",
                             "net_tap0,iface=tap0", "--address", "10.77.0.1/16", "--lanes", 2)

@@ -16,7 +16,7 @@ from torch_trains import Torch
 LAUNCH = os.path.join(harness.ROOT, "examples", "launch")
 SECRET = "a-secret-that-these-ranks-share"
 FIRST_ADDRESS = "10.77.1.1/16"
-# What Slurm's does with one node; of several namespaces each rank gets its own.
+# Acts as Slurm's srun on one node; with several namespaces each rank gets its own.
 SRUN = """#!/bin/bash
 namespaces=($RANK_NAMESPACES)
 for ((rank = 0; rank < SLURM_NTASKS; ++rank)); do
@@ -150,7 +150,7 @@ class Torchrun(Torch, harness.NetworkTest):
         self.ends_on_signal(daemon)
 
     def let_kernel_speak(self, node):
-        """For PyTorch's store."""
+        """A port for PyTorch's store."""
         harness.linux.enter_network_namespace(self.network.worker_namespace(node))
         af_packet.ip("address", "add", f"10.1.0.{1 + node}/16", "dev", af_packet.PORT)
         af_packet.ip("link", "set", "lo", "up")
@@ -159,7 +159,7 @@ class Torchrun(Torch, harness.NetworkTest):
 
 class Kubernetes(harness.SystemTest):
     def containers(self, name):
-        """Of all that is in the file, with its pod."""
+        """Every container in the file, with its pod."""
         try:
             import yaml
         except ImportError:

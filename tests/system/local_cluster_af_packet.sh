@@ -36,14 +36,14 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((f"10.77.1.{rank + 1}", 9))
 s.settimeout(0.1)
 peer = (f"10.77.1.{2 - rank}", 9)
-say = b"here"  # until the peer is heard
+say = b"here"  # until a datagram of the peer comes
 for attempt in range(300):
     s.sendto(say, peer)
     try:
         heard = s.recv(100)
     except TimeoutError:
         continue
-    if heard == b"heard you":  # it may wait for nothing but the same answer
+    if heard == b"heard you":  # it may only wait for the same answer
         s.sendto(b"heard you", peer)
         sys.exit(0)
     say = b"heard you"

@@ -1,5 +1,5 @@
-# For tests of scripts/local-cluster: run it in a place of its own, and see that nothing stays.
-# Sourced by bash with the build directory as first argument of the test.
+# For tests of scripts/local-cluster: runs it in a directory of its own, and checks that nothing is
+# left. Sourced by bash with the build directory as first argument of the test.
 set -uo pipefail
 
 build=$(realpath "${1:?usage: $0 BUILD_DIRECTORY}")
@@ -62,7 +62,7 @@ start_cluster() { # start_cluster WORKERS ARGS...: returns once every rank wrote
 
 all_started() { [[ $(find "$NOTES" -name 'started.*' | wc -l) == "$1" ]]; }
 
-# A program that is hard to get rid of: it ignores SIGTERM and has a child in another session.
+# A program that is hard to end: it ignores SIGTERM and has a child in another session.
 # shellcheck disable=SC2016  # for the rank's shell to expand
 stubborn='trap "" TERM; setsid sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"
   while :; do sleep 1; done'
@@ -76,7 +76,7 @@ no_link_left() { [[ $(ls /sys/class/net) == "$links_before" ]]; }
 check_nothing_left() { # check_nothing_left AFTER_WHAT
   check "no process is left after $1" wait_until 30 no_process_left
   check "no file or socket is left after $1" wait_until 30 no_file_left
-  # Of this or another test that runs meanwhile.
+  # These may belong to this test, or to another one that runs meanwhile.
   check "no network interface is left after $1" wait_until 30 no_link_left
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# local-cluster tells every rank who it is, passes output on by rank, and exits as the ranks do.
+# local-cluster gives every rank its number, passes output on by rank, and exits as the ranks do.
 source "$(dirname "$0")/local_cluster_lib.sh"
 
 # shellcheck disable=SC2016  # for the ranks' shell to expand

@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 using Engine = worker::Engine;
 
 constexpr std::uint16_t kFirstUdpPort = 20'000;
-constexpr std::uint32_t kBlock = 64;  // of elements that one owns or not
+constexpr std::uint32_t kBlock = 64;  // the unit of ownership, in elements
 constexpr auto kTimeLimit = 120s;
 
 bool is_dense = false;
@@ -41,7 +41,7 @@ struct RankState {
   bool done = false;
 };
 
-/// Rank r has every block b with b % ranks == r, and every seventh beside others.
+/// Rank r has every block b with b % ranks == r, and every seventh one together with others.
 bool owns(std::size_t rank, std::size_t block, std::size_t ranks) {
   return is_dense || block % ranks == rank || (block + rank) % 7 == 0;
 }

@@ -1,5 +1,5 @@
-"""Messages between two ranks: aggregators may die under them and the other side may come late; who
-dies is named, and what an aggregator refuses is told."""
+"""Messages between two ranks: aggregators may die meanwhile, and the other side may come late; a
+rank that dies is named, and so is the reason if an aggregator refuses."""
 import os
 import signal
 
@@ -67,7 +67,8 @@ class Messages(harness.SystemTest):
         self.ends_on_signal(daemon)
 
     def test_the_other_side_comes_late(self):
-        """After the aggregator has given up waiting for it. That bounds the ranks' start, too."""
+        """It comes after the aggregator's formation time-out, which also bounds the ranks'
+        start."""
         daemon = self.start_daemon("--formation-timeout-ms", 4000)
         start = self.directory("start")
         early = self.start_ring_rank(0, 2, daemon, SLUICE_LOG="debug")
@@ -82,7 +83,7 @@ class Messages(harness.SystemTest):
         self.ends_on_signal(daemon)
 
     def test_secrets(self):
-        """One for all jobs serves messages as well; one for the job alone does not."""
+        """A secret for all jobs also serves messages; a secret for this job only does not."""
         for number, (line, works) in enumerate((("*", True), ("7", False))):
             path = os.path.join(self.place, f"secret{number}")
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -106,7 +107,7 @@ class Messages(harness.SystemTest):
         self.ends_on_signal(daemon)
 
     def one_is_told(self, job, saying):
-        """At least; the other may be told that this one gave up."""
+        """At least one of them; the other may get the error that this one gave up."""
         self.assertEqual([rank.wait() for rank in job], [3] * len(job))
         self.assertRegex("".join(rank.err for rank in job), saying)
 

@@ -1,5 +1,5 @@
-"""Whoever watches a daemon sees what it does: Prometheus, a browser, a terminal. Whoever attacks
-what is served there disturbs no job."""
+"""Monitoring shows what a daemon does: Prometheus, a browser, a terminal. Attacks on
+these servers do not affect jobs."""
 import itertools
 import json
 import os
@@ -73,7 +73,7 @@ class Watched(harness.SystemTest):
             return json.load(answer)["data"]["result"]
 
     def shows_on(self, dashboard):
-        """Prometheus has something to show in every panel."""
+        """Prometheus has data for every panel."""
         with open(os.path.join(CONFIGS, "grafana", dashboard), encoding="utf-8") as file:
             found = json.load(file)
         for panel in found["panels"]:
@@ -81,13 +81,14 @@ class Watched(harness.SystemTest):
                 query = target["expr"].replace("$__rate_interval", "10s")
                 for variable in found["templating"]["list"]:
                     query = query.replace(f"${variable['name']}", ".*")
-                if not query.endswith("> 0"):  # else it may be empty: it is zero unless in trouble
+                # Otherwise it may be empty: it is zero without failures.
+                if not query.endswith("> 0"):
                     harness.wait_until(lambda asked=query: self.query(asked), query)
 
 
 class Metrics(Watched):
     def test_build_is_told_everywhere(self):
-        """By each program that has flags for it, and in all that a daemon tells."""
+        """In each program with such a flag, and in all outputs of a daemon."""
         of_daemon = harness.program("sluice-aggregator")
         version, build = re.fullmatch(r"sluice-aggregator (\S+) \(build (\S+)\)\n",
                                       self.run_tool(of_daemon, "--version").stdout).groups()
@@ -118,7 +119,7 @@ class Metrics(Watched):
         self.assertEqual(self.metric(daemon, "sluice_job_ranks"), 2)
         self.assertEqual(self.metric(daemon, "sluice_job_present_ranks"), 2)
         self.assertEqual(self.metric(daemon, "sluice_local_workers"), 2)
-        # Figures do not have the time that they take themselves: the first ones tell none.
+        # Figures do not include their own time, so the first ones have none.
         self.wait_for_metric(daemon, "sluice_lane_commands_seconds_total", lambda time: time > 0)
         counted = self.metric(daemon, "sluice_job_round_seconds_count")
         self.assertLessEqual(counted, self.metric(daemon, "sluice_job_rounds_total"))
@@ -133,7 +134,7 @@ class Metrics(Watched):
         self.wait_for_metric(daemon, "sluice_job_rounds_total", lambda rounds: rounds is None)
         self.assertGreater(self.metric(daemon, "sluice_rounds_finished_total"), 0)
         self.ends_on_signal(daemon)
-        # What no lane moves any more is the same here and in the log.
+        # Counters that no lane changes any more are the same here and in the log.
         self.assertGreater(self.counter(daemon, "rounds_finished"), 0)
 
     def test_are_all_documented(self):
@@ -298,7 +299,7 @@ class Page(Watched):
 
 
 class Attackers(Watched):
-    """A job runs on, and its sums are right, whatever comes over HTTP."""
+    """A job continues with right sums, whatever comes over HTTP."""
 
     def setUp(self):
         self.daemon = self.start_watched()
@@ -323,7 +324,7 @@ class Attackers(Watched):
         self.still_serves()
 
     def test_a_thousand_open_connections(self):
-        """Who comes after them is answered at once: nobody waits for what they do not send."""
+        """A later client is answered at once: the server does not wait for these clients."""
         refused = 0
         for _ in range(1000):
             connection = socket.socket()
@@ -334,7 +335,7 @@ class Attackers(Watched):
         self.still_serves()
 
     def test_slow_clients_make_nobody_wait(self):
-        """A server that waits for so many at a time has given most of them up when it answers."""
+        """When the server answers, it has closed most of its idle connections."""
         slow = [self.connect() for _ in range(200)]
         for connection in slow:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nA:")
@@ -344,7 +345,7 @@ class Attackers(Watched):
 
     @staticmethod
     def is_open(connection):
-        """And has got no answer, such as one that it is late."""
+        """The client has got no answer, not even that it is too late."""
         connection.setblocking(False)
         try:
             connection.recv(100)
@@ -355,7 +356,7 @@ class Attackers(Watched):
         return False
 
     def test_without_descriptors_the_server_sleeps(self):
-        """And answers again once there are some."""
+        """It answers again once it has descriptors."""
         pid = self.daemon.popen.pid
         limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
@@ -370,7 +371,7 @@ class Attackers(Watched):
         self.still_serves()
 
     def look_at_turns(self, thread):
-        """It goes to sleep some times, and each time costs little."""
+        """It sleeps a few times, and each time costs little."""
         def voluntary_and_time():
             with open(thread + "status", encoding="ascii") as status, \
                     open(thread + "stat", encoding="ascii") as stat:
@@ -417,7 +418,7 @@ class Attackers(Watched):
 
 
 class Workers(Watched):
-    """Ranks serve metrics of their own, where they are asked to."""
+    """Ranks serve their own metrics, if a setting says so."""
 
     def start_ranks(self, listen, ranks=2, **settings):
         daemon = self.start_daemon()

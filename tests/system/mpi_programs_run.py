@@ -1,5 +1,5 @@
 """libsluice-mpi.so, preloaded: unmodified MPI programs in C and Fortran get the same results, bit
-for bit, with their collectives taken over as without, and the report tells which were."""
+for bit, with their collectives taken over or not, and the report lists those that were."""
 import functools
 import os
 import re
@@ -17,11 +17,12 @@ from checkout import mpi_library
 SOURCES = os.path.join(harness.ROOT, "tests", "system", "mpi")
 COMPILERS = {".c": ["mpicc", "-std=gnu17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"],
              ".f90": ["mpifort", "-O1", "-Wall", "-Werror"]}
-# Its vector instructions clamp sums of 8 and 16 bits, which MPI's other ways wrap, as Sluice does.
+# Its vector instructions clamp sums of 8 and 16 bits, which MPI's other implementations wrap, as
+# Sluice does.
 PLAIN_SUMS = {"op": "^avx"}
-# Shared memory; TCP reaches ranks that are started by others.
+# Shared memory; and TCP, for ranks that another mpirun has started.
 LOCAL = {**mpirun.TCP, "btl": "vader,tcp,self"}
-# What libraries say comes from the ranks themselves, for mpirun may lose it.
+# Libraries write to stderr of the ranks themselves, as mpirun may lose output.
 SAID_AT_ONCE = {"orte_base_help_aggregate": "0"}
 ROW = re.compile(r"^  (MPI_\w+) +(\d+) +(\d+) +(\d+)  (.*)$", re.MULTILINE)
 PASSES = "sluice-mpi: everything passes through to MPI: "
@@ -54,8 +55,8 @@ def compiled(source):
 
 
 def by_rank(groups):
-    """What runs a command in its rank's environment. mpirun takes several commands for that; Open
-    MPI's of version 5.0.7 dies of them."""
+    """A program that runs a command in its rank's environment. mpirun accepts several commands for
+    that, but Open MPI 5.0.7 crashes with them."""
     script, end = "", 0
     for ranks, environment in groups:
         end += ranks
@@ -75,12 +76,12 @@ class MpiPrograms(harness.SystemTest):
                                                     *command), **settings)
 
     def preloaded(self, daemons, source, *words, ranks=4, options=(), **settings):
-        """`daemons` as start_rank's `daemon`."""
+        """`daemons` is as start_rank's `daemon`."""
         return self.mpirun(ranks, compiled(source), *words, options=[*options, *self.preload()],
                            **self.settings(daemons, settings))
 
     def preloaded_by_rank(self, daemons, source, *groups, **settings):
-        """`groups`, from rank 0 on, of so many ranks each, with their variables."""
+        """Starts `groups`, from rank 0 on: numbers of ranks, with their variables."""
         groups = [(ranks, {"LD_PRELOAD": mpi_library()} | own) for ranks, own in groups]
         return self.mpirun(sum(ranks for ranks, _ in groups), *by_rank(groups), compiled(source),
                            **self.settings(daemons, settings))
@@ -112,14 +113,14 @@ class MpiPrograms(harness.SystemTest):
         return self.rows(job)
 
     def ends_by_itself(self, alone):
-        """Without Sluice. A rank of Open MPI 4.1 crashes at times as it ends, when it has said all
-        that counts."""
+        """Without Sluice. A rank of Open MPI 4.1 sometimes crashes as it ends, when its output is
+        complete."""
         if alone.wait() != 128 + signal.SIGSEGV:
             self.all_end_well([alone])
             self.assertEqual(alone.err, "")
 
     def passes_through(self, job, reason):
-        """With right results, and one line that says why."""
+        """With right results, and one line with the reason."""
         self.all_end_well([job])
         self.assertRegex(job.out, r"^digest \w{16}$")
         self.assertRegex(job.err, rf"\A{PASSES}{reason}\n\Z")
@@ -205,7 +206,8 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.rows(job)["MPI_Allreduce"], (2, "0"))
 
     def test_memory_of_mpi_is_shared(self):
-        """MPI_Alloc_mem's, unless ranks may not sum there; it is freed as it was allocated."""
+        """MPI_Alloc_mem returns shared memory, unless ranks may not sum there; it is freed as it
+        was allocated."""
         daemon = self.start_daemon()
         for setting, place in ((1, "shared"), (0, "ordinary")):
             job = self.preloaded(daemon, "memory.c", place, SLUICE_HOST_LEVEL=setting)
@@ -340,7 +342,7 @@ class MpiPrograms(harness.SystemTest):
         taken, passed = self.rows(job)["MPI_Allreduce"]
         self.assertEqual((taken, passed), (4, "4 communicator, 34 refused"))
         speakers = re.findall(r"through to MPI, as rank (\d) cannot join: .* 1 jobs", job.err)
-        self.assertEqual(len(speakers), len(set(speakers)), job.err)  # each says it once
+        self.assertEqual(len(speakers), len(set(speakers)), job.err)  # each logs it once
         self.assertIn("0", speakers)
 
     # ---- errors -----------------------------------------------------------------------------
@@ -363,9 +365,9 @@ class MpiPrograms(harness.SystemTest):
                                  f"rank {rank}: an error .* declared failed", kind)
 
     def test_errors_are_fatal(self):
-        # What ranks say as they end goes through mpirun. Open MPI 4.1's fails itself, seldom, where
-        # all ranks say it at once: it dies, or cannot read their messages. It logs that of itself,
-        # as the process 0 of the job 0.
+        # The last output of ranks goes through mpirun. That of Open MPI 4.1 sometimes fails itself,
+        # if all ranks write at once: it dies, or cannot read their messages. It logs that for
+        # itself, as the process 0 of the job 0.
         mpirun_fails = re.compile(r"orte_rml_oob_send_buffer_nb|\[\[\d+,0\],0\] ORTE_ERROR_LOG")
         for kind in ("blocking", "request"):
             for _ in range(5):

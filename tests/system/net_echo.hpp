@@ -1,5 +1,5 @@
-// What the programs that exercise common/net with real processes share: datagrams that can be
-// checked, an echo side as a daemon is built, child processes and a veth pair.
+// What the programs that test common/net with real processes share: datagrams that can be checked,
+// an echo side built as a daemon is, child processes and a veth pair.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ inline constexpr auto kTimeLimit = 30s;
   throw std::runtime_error(what);
 }
 
-/// Children end with the program that started them, however it ends.
+/// Children end with the program that started them, whatever ends it.
 inline void die_with_parent() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
@@ -85,8 +85,8 @@ inline Endpoint echo_side(const PortView& port) {
           .off_machine = port.off_machine};
 }
 
-// A lane: echoes what comes. Every second echo keeps a reference for a while, so that it leaves as
-// a header and a shared payload.
+// A lane that echoes what it receives. It keeps a reference to every second echo for a while, so
+// that the echo is sent as a header and a shared payload.
 class EchoLane {
  public:
   EchoLane(BufferPool& payloads, BufferPool& headers)
@@ -145,7 +145,7 @@ class EchoLane {
   std::thread thread_;
 };
 
-/// A lane behind a vhost directory. `control` is to be called at the daemon's pace.
+/// A lane behind a vhost directory. Call `control` as often as a daemon does.
 class EchoDirectory {
  public:
   EchoDirectory(const std::string& directory, BufferPool& payloads, BufferPool& headers)
@@ -211,7 +211,7 @@ inline void run(const std::string& command) {
   if (std::system(command.c_str()) != 0) fail("command failed: " + command);
 }
 
-/// Turns `control` at the daemon's pace until `done`.
+/// Calls `control` as often as a daemon does, until `done`.
 inline void until(const char* what, const std::function<bool()>& done,
                   const std::function<void()>& control, Duration pace = 20ms) {
   for (const Time give_up = now() + 2 * kTimeLimit; !done();) {

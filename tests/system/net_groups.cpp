@@ -1,7 +1,7 @@
 // A host that joins multicast groups: `net_groups DEVICE ADDRESS QUEUES GROUP...`.
 //
-// It says "joined by MEANS", then "got TEXT" of each datagram to UDP port 4748. At SIGUSR1 it
-// leaves the groups and says "left"; at SIGTERM it says what it counted, and ends.
+// It prints "joined by MEANS", then "got TEXT" for each datagram to UDP port 4748. On SIGUSR1 it
+// leaves the groups and prints "left"; on SIGTERM it prints its counters, and ends.
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -23,7 +23,7 @@ using namespace sluice;
 
 constexpr std::uint16_t kUdpPort = 4748;
 constexpr std::uint16_t kMtu = 1500;
-constexpr std::size_t kBuffers = 16'383;  // AF_XDP's two rings take 4096 a queue
+constexpr std::size_t kBuffers = 16'383;  // the two rings of AF_XDP take 4096 per queue
 
 volatile std::sig_atomic_t leave = 0;
 volatile std::sig_atomic_t stop = 0;

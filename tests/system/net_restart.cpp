@@ -1,11 +1,11 @@
 // Daemons that die under load: an echo side, built as a daemon is, is killed with -9 and started
-// again, over and over, while worker processes go on sending. Their ports must carry again in both
-// directions, soon after the new daemon is ready, with every byte right; a worker never blocks,
-// sends no old frames after a pause, and has every buffer back in the end.
+// again, many times, while worker processes continue to send. Their ports must carry packets again
+// in both directions, soon after the new daemon is ready, with every byte right. A worker never
+// blocks, sends no old frames after a pause, and has every buffer back in the end.
 //
 //   net_restart               everything this machine allows; exit status 0 only if all was right
 //   net_restart echo ...      a daemon, started by the former
-//   net_restart ping ...      a worker, likewise
+//   net_restart ping ...      a worker, started by the former
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -32,8 +32,8 @@ using namespace std::chrono_literals;
 constexpr std::size_t kWorkers = 3;
 constexpr int kLives = 20;
 constexpr std::uint32_t kWindow = 64;
-constexpr auto kGivenUp = 5ms;  // without an echo: what is under way counts as lost
-constexpr auto kOld = 1s;       // an echo of a datagram older than that is stale
+constexpr auto kGivenUp = 5ms;  // without an echo: frames under way then count as lost
+constexpr auto kOld = 1s;       // an echo of an older datagram is stale
 constexpr auto kPause = 3s;     // how long a daemon stays away
 constexpr std::uint64_t kRing = 256;
 
@@ -45,11 +45,11 @@ struct SharedState {
     std::atomic<std::uint64_t> echoes;
     std::atomic<std::uint64_t> stale;
     std::atomic<std::uint64_t> dropped;  // while the link was down
-    std::atomic<std::uint64_t> backlog;  // the most seen
+    std::atomic<std::uint64_t> backlog;  // the largest seen
     std::atomic<Duration> longest_turn;
-    std::atomic<Duration> recovered;  // of `life`: from the daemon's being ready
+    std::atomic<Duration> recovered;  // of `life`: measured from when the daemon was ready
     std::atomic<bool> link_up;
-    std::atomic<int> life;  // the last one that echoed what was sent to it
+    std::atomic<int> life;  // the last one that echoed its datagrams
   };
   std::atomic<int> life;
   std::atomic<Time> ready;  // of this life's daemon; kNever until it is
@@ -264,7 +264,7 @@ class Play {
         kind_.c_str(), count_, kLives, ms(median), ms(times.back()));
   }
 
-  // Each dies while its workers' ports are being taken over; the first one in the moment in which
+  // Each daemon dies while it takes over its workers' ports; the first one in the moment in which
   // it has connected.
   void kill_while_connecting() {
     kill_daemon();
@@ -323,7 +323,7 @@ class Play {
     }
   }
 
-  // Without a daemon: nobody takes back what lies in the rings but the worker itself.
+  // Without a daemon only the worker itself can take back the frames in the rings.
   void end() {
     wait_for_traffic();
     kill_daemon();

@@ -1,5 +1,6 @@
-"""What goes wrong on a network: cables, addresses that two have, ARP that lies, links of another
-MTU. The job goes on, every sum right, or its calls end within their time-outs and say of whom."""
+"""Failures of a network: cables, duplicate addresses, false ARP, links of another
+MTU. The job continues with right sums, or its calls end within their time-outs and name the
+cause."""
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ JOB = 7
 LONG = 60_000  # ms: a time-out that would fail the test if it were what ends a wait
 SOON = 10_000  # ms: within the wait for a rank that may be ended by it
 SECRET = "known-to-the-ranks-and-their-daemon"
-GONE = 2  # seconds that a cable is pulled: a rank joins again after 1.5 s without a packet
+GONE = 2  # seconds for which a cable is pulled: a rank joins again after 1.5 s without a packet
 NOBODYS = "10.77.0.99"
 KERNELS = "10.77.0.98"  # no Sluice runs there
 FAR = "10.78.0.1"  # behind a gateway
@@ -43,8 +44,8 @@ class NetworkFault(harness.NetworkTest):
             harness.linux.enter_network_namespace(self.network.switch)
 
     def pull_and_put_back(self, job, link, host=None):
-        """The switch's port is down for a while, or an interface of a host; then the job goes on:
-        each rank gets the sum that it has waited for."""
+        """The switch's port, or an interface of a host, is down for a while; then the job
+        continues: each rank gets the sum that it has waited for."""
         host = self.network.switch if host is None else host
         self.goes_on_after(job, *(lambda state=state: self.on_host(host, "link", "set", link, state)
                                   for state in ("down", "up")))
@@ -67,7 +68,7 @@ class NetworkFault(harness.NetworkTest):
                                 "declared failed: nothing was received for")
 
     def sums_or_ends_clearly(self, job, *sayings):
-        """Which of both is a matter of who is heard first. No rank may be left behind."""
+        """Which of both wins depends on whose answer comes first. No rank may be left behind."""
         harness.wait_until(lambda: all("under way" in rank.out for rank in job) or
                            not all(rank.is_running() for rank in job), "it sums or ends")
         if all("under way" in rank.out for rank in job):
@@ -78,13 +79,13 @@ class NetworkFault(harness.NetworkTest):
 
 
 def long_waits(rank):
-    """For how many sums it has waited as long as a fault lasts."""
+    """The number of sums for which it has waited as long as a fault lasts."""
     waits = re.findall(r"waited from ([0-9.]+) to ([0-9.]+)\n", rank.out)
     return sum(float(end) - float(begin) > GONE / 2 for begin, end in waits)
 
 
 class Cables:
-    """What any kind of port does."""
+    """Cases for every kind of port."""
 
     def setUp(self):
         self.make_network(workers=2, aggregators=1)
@@ -221,7 +222,7 @@ class SameAddress(NetworkFault):
             self.ends_on_signal(daemon)
 
     def test_of_two_daemons_while_a_job_runs(self):
-        """The job stays where it is."""
+        """The job stays at its aggregator."""
         first = self.serve()
         job = self.sum_steadily(2, first)
         second = self.serve(1, address=0)
@@ -251,7 +252,7 @@ class SameAddress(NetworkFault):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class ForgedArp(NetworkFault):
-    """A third host says all the time that the aggregator's and a rank's addresses are his."""
+    """A third host claims the addresses of the aggregator and of a rank all the time."""
 
     def setUp(self):
         self.make_network(workers=3, aggregators=1)
@@ -276,7 +277,7 @@ class ForgedArp(NetworkFault):
         self.assertEqual(self.counter(daemon, "not_authentic"), 0)
 
     def test_while_a_rank_joins_again(self):
-        """It asks by ARP, and is lied to; it knows where the aggregator was."""
+        """It asks by ARP and gets false answers, but it knows where the aggregator was."""
         daemon = self.serve_authenticated()
         job = self.sum_steadily(2, daemon, SLUICE_SECRET=SECRET)
         forger = self.forge()
@@ -290,7 +291,8 @@ class ForgedArp(NetworkFault):
         self.ends_on_signal(daemon)
 
     def test_while_a_job_forms(self):
-        """Each rank asks all who claim the address, and goes on with the one that answers."""
+        """Each rank asks all hosts that claim the address, and continues with the one that
+        answers."""
         daemon = self.serve_authenticated()
         forger = self.forge(period=0.001)
         forger.wait_for_rounds(1)
@@ -300,7 +302,7 @@ class ForgedArp(NetworkFault):
         self.assertEqual(self.counter(daemon, "jobs_formed"), 1)
 
     def test_of_an_aggregator_that_is_not_there(self):
-        """The kernel of another host says that the address is his, and so does the third one."""
+        """The kernel of another host claims the address, and so does the third host."""
         self.on_host(self.network.worker_namespace(1), "address", "add", AGGREGATOR + "/16", "dev",
                      af_packet.PORT)
         forger = self.forge()
@@ -312,7 +314,7 @@ class ForgedArp(NetworkFault):
                                 "or ARP is forged$")
 
     def test_and_it_ends(self):
-        """A rank that was led astray at its first look finds the way."""
+        """A rank whose first ARP answer was false finds the aggregator."""
         daemon = self.serve_authenticated()
         forger = self.forge()
         forger.wait_for_rounds(1)
@@ -355,7 +357,7 @@ class Forger:
 
 
 def arp(operation, mac, address):
-    """An announcement: who says so, and of which address."""
+    """An announcement: the sender, and the address that it claims."""
     ipv4 = socket.inet_aton(address)
     head = b"\x08\x06" b"\0\x01" b"\x08\0" b"\x06\x04" + operation.to_bytes(2, "big")
     return ETHERNET_BROADCAST + mac + head + mac + ipv4 + ETHERNET_BROADCAST + ipv4
@@ -363,7 +365,7 @@ def arp(operation, mac, address):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class Mtu(NetworkFault):
-    """Hosts believe in 3000 bytes; joining takes small packets only."""
+    """Hosts are configured for 3000 bytes; joining needs only small packets."""
 
     HOSTS, LINK = 3000, 1500
 
@@ -409,7 +411,7 @@ class Mtu(NetworkFault):
         self.assertIn("IP packets of 3000 bytes", job[0].err + job[1].err)
 
     def test_ports_of_the_switch_that_carry_less(self):
-        """veth keeps a frame that the switch's end does not take, and all those behind it."""
+        """veth keeps a frame that the switch's end does not accept, and all frames behind it."""
         daemon = self.serve(liveness_ms=2000)
         job = self.launch_steady_job(2, daemon, SLUICE_JOB=JOB, SLUICE_AGGREGATOR_TIMEOUT_MS=3000)
         for rank in job:

@@ -1,5 +1,5 @@
-"""scripts/nic: what it tells of made-up machines (a directory each), how it binds a device where
-the kernel's part is played here, and what it tells of a veth pair of this machine."""
+"""scripts/nic: its output for simulated machines (a directory each), how it binds a device when
+this test acts as the kernel, and its output for a veth pair of this machine."""
 import json
 import os
 import pwd
@@ -111,14 +111,14 @@ class Tree:
         self.write(f"sys/class/net/{name}/{file}", text)
 
     def rebind(self, address, driver):
-        """As the kernel does it; None: no driver."""
+        """Binds as the kernel does; None: no driver."""
         self.remove(f"{PCI}/devices/{address}/driver")
         if driver:
             self.link(f"sys/devices/pci0000:00/{address}/driver", f"{PCI}/drivers/{driver}")
 
 
 class Kernel(Machine):
-    """Takes what is written as the kernel does. `accepting`: the drivers that take devices."""
+    """Handles writes as the kernel does. `accepting`: the drivers that accept devices."""
 
     def __init__(self, tree, accepting):
         super().__init__(tree.root)
@@ -142,11 +142,11 @@ class Kernel(Machine):
 class MadeUp(harness.SystemTest):
     def setUp(self):
         self.tree = Tree(os.path.join(self.place, "root"))
-        os.chmod(self.place, 0o755)  # one test is another user's
+        os.chmod(self.place, 0o755)  # one test runs as another user
         self.machine = Machine(self.tree.root)
 
     def nic(self, *words, before_exec=None):
-        """Its exit status, and what it says."""
+        """Its exit status and its output."""
         done = subprocess.run([NIC, "--root", self.tree.root, *map(str, words)], text=True,
                               check=False, capture_output=True, preexec_fn=before_exec)
         self.assertNotIn("Traceback", done.stderr)
@@ -247,7 +247,7 @@ class Check(MadeUp):
         return {item.what: item for item in check.check(wanted)}
 
     def is_missing(self, what, command, name, **settings):
-        """And nothing else."""
+        """It prints this and nothing else."""
         items = self.items(name, **settings)
         self.assertEqual([i.what for i in items.values() if i.state == check.MISSING], [what])
         self.assertIn(command, items[what].command or items[what].saying)
@@ -363,10 +363,10 @@ class Check(MadeUp):
         self.assertEqual(self.items(FREE, lanes=3)["cores"].state, check.MISSING)
         self.assertEqual(self.items(FREE, lanes=2)["cores"].state, check.OK)
         self.assertEqual(self.items(FREE, lanes=2)["isolcpus"].state, check.OK)
-        self.tree.write("sys/devices/system/cpu/isolated", "0-5")  # of another node
+        self.tree.write("sys/devices/system/cpu/isolated", "0-5")  # on another node
         items = self.items(FREE, lanes=2)
         self.assertEqual(items["isolcpus"].state, check.MISSING)
-        self.assertEqual(items["isolcpus"].command, "")  # none would be left
+        self.assertEqual(items["isolcpus"].command, "")  # no core would be left
         self.assertIn("isolcpus=7 ", self.items(FREE, lanes=1)["isolcpus"].command)
 
     def test_sockets_need_no_isolated_cores(self):
@@ -393,7 +393,7 @@ class Check(MadeUp):
         self.assertEqual(self.items(FREE, lanes=2)["queues"].state, check.UNKNOWN)
 
     def test_more_queues_than_lanes(self):
-        """What comes to a queue without a socket would be lost to the kernel."""
+        """Frames of a queue without a socket would go to the kernel and be lost."""
         self.is_missing("queues", "ethtool -L eth1 combined 2", "eth1", way="af_xdp", lanes=2)
         self.assertEqual(self.items("eth2", lanes=2)["queues"].state, check.OK)
 
@@ -411,7 +411,7 @@ class Check(MadeUp):
         self.is_missing("MTU", "mtu 1500", "veth0", way="af_xdp")
 
     def test_vlan(self):
-        """Features are the kernel's alone to tell."""
+        """Only the kernel knows features."""
         self.assertEqual(self.items("veth0", vlan=7)["VLAN"].state, check.UNKNOWN)
         on = {"eth1": set()}
         self.machine.features = on.get
@@ -445,7 +445,7 @@ class Check(MadeUp):
         on["veth1"] = {"tx-vlan-hw-insert"}
         self.is_missing("other end", "ethtool -K veth1 txvlan off", "veth0", **asked)
         self.assertNotIn("other end", self.items("veth0", way="af_packet", vlan=7))
-        self.tree.of_interface("veth1", "iflink", "1")  # another's
+        self.tree.of_interface("veth1", "iflink", "1")  # of another interface
         self.assertEqual(self.items("veth0", **asked)["other end"].state, check.UNKNOWN)
 
     def test_vlan_of_a_vlan(self):
@@ -620,7 +620,7 @@ class Help(MadeUp):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class Veth(harness.SystemTest):
-    """In a network namespace of its own, with a /sys of that namespace or without."""
+    """In a new network namespace, with its /sys or without it."""
 
     def said(self, command, mounts):
         mount = "mount -t sysfs sysfs /sys && " if mounts else ""
@@ -655,7 +655,7 @@ class Veth(harness.SystemTest):
         self.assertIn("OK       link", said)
 
     def test_check_of_a_vlan(self):
-        """veth interfaces keep tags beside frames, as the kernel makes them."""
+        """veth interfaces keep tags outside of frames, which is the kernel's default."""
         status, said = self.said(f"{NIC} check left --way af_xdp --vlan 7 --lanes 2", mounts=True)
         self.assertEqual(status, 1, said)
         self.assertIn("ethtool -K left rxvlan off", said)

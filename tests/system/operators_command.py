@@ -1,5 +1,5 @@
-"""What an operator commands a running daemon, by sluice-ctl: to show and end jobs, to limit them,
-to take no more. What is no command, and who may give none, is refused; no lane is disturbed."""
+"""Commands of an operator to a running daemon, with sluice-ctl: show and end jobs, limit them,
+accept no more. Invalid commands, and users without permission, are refused; no lane is affected."""
 import collections
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ import tshark
 
 CTL = os.path.join(harness.ROOT, "scripts/sluice-ctl")
 AGGREGATOR_GONE = "no aggregator answers at "
-CLIENTS = 16  # that a daemon answers at a time
+CLIENTS = 16  # that a daemon answers at the same time
 
 
 class Commands(harness.SystemTest):
@@ -60,7 +60,7 @@ class Commands(harness.SystemTest):
         try:
             client.connect(self.socket)
             return True
-        except BlockingIOError:  # too many wait to be taken
+        except BlockingIOError:  # too many wait to be accepted
             return False
 
 
@@ -175,7 +175,7 @@ class Capturing(Commands):
         self.file = os.path.join(self.place, "frames.pcap")
 
     def kinds(self):
-        """How many packets of each kind tshark finds in the file, none of which is malformed."""
+        """The number of packets of each kind that tshark finds in the file; none is malformed."""
         rows = [row.split("\t") for row in tshark.lines(
             self, self.file, "-T", "fields", "-e", "sluice.kind", "-e", "sluice.drop")]
         self.assertEqual({drop for _, drop in rows}, {""})
@@ -233,7 +233,7 @@ class Capturing(Commands):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_a_full_disk(self):
-        """Of which only sluice-ctl sees the path."""
+        """Only sluice-ctl can see the path of the file."""
         daemon = self.start_commanded()
         job = self.start_steady_job(2, daemon)
         disk = os.path.join(self.place, "disk")
@@ -250,7 +250,7 @@ class Capturing(Commands):
 
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"), harness.NEEDS_ROOT)
     def test_into_a_file_that_blocks_whom_its_owner_likes(self):
-        """Commands are answered, the job goes on and the daemon ends its work, whichever call on
+        """Commands are answered, the job continues and the daemon ends its work, whichever call on
         the file does not return. Linux keeps the process until that call does."""
         for name, answered in (("fstat", ()), ("write", (FUSE_GETATTR,))):
             with self.subTest(blocks=name):
@@ -276,7 +276,7 @@ ENOSYS = 38
 
 @contextlib.contextmanager
 def blocking_file(place, answered):
-    """A regular file of a file system (FUSE) that answers only what it must and requests of the
+    """A regular file of a file system (FUSE) that answers only necessary requests and those of the
     kinds `answered`; and a socket, by which comes a byte when there is another."""
     ours, theirs = socket.socketpair()
     server = os.fork()
@@ -332,8 +332,8 @@ class StuckLanes(Commands):
         daemon = self.start_commanded()
         job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
         self.wait_for_job(7, lambda shown: shown["active"])
-        # A lane that is stopped while it calls a rank would seem to be held by that rank: so none
-        # of them asks for anything, and the lane has had its turns since.
+        # A lane that is stopped while it signals a rank would seem to be blocked by that rank. So
+        # no rank asks for a signal, and the lane has made turns since.
         for rank in job:
             rank.send(signal.SIGSTOP)
         for streams in (8, 7, 8, 7):
@@ -366,7 +366,8 @@ class Mistakes(Commands):
         self.assertIn("is no command", self.answer_to(b"   ")["error"])
 
     def test_of_clients_that_say_nothing(self):
-        """However many take places, who has something to say gets the oldest one's."""
+        """Even if others use all connections, a client with a command gets the place of the
+        oldest."""
         daemon = self.start_commanded()
         job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
         silent = [self.connect() for _ in range(5 * CLIENTS)]

@@ -1,5 +1,5 @@
-"""What an operator gets wrong later: a full disk, too few descriptors, a bad file at a reload. The
-daemon says so once, clearly, and goes on serving."""
+"""Later mistakes of an operator: a full disk, too few descriptors, a bad file at a reload. The
+daemon reports them once, clearly, and continues to serve."""
 import itertools
 import os
 import re
@@ -34,7 +34,7 @@ class FullDisk(harness.SystemTest):
 
 
 class SizeOfFiles(harness.SystemTest):
-    """Which a signal would enforce (ulimit -f)."""
+    """A limit that a signal would enforce (ulimit -f)."""
 
     @staticmethod
     def at_most_a_mebibyte():
@@ -109,7 +109,7 @@ class Reload(harness.SystemTest):
         self.daemon = self.start_daemon("--config", self.settings, "--secret-file", self.secrets)
 
     def write(self, path, text):
-        """For its owner alone, and as a whole, as an editor does."""
+        """Replaces a file as an editor does: completely, and readable only by its owner."""
         new = path + ".new"
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w",
                   encoding="ascii") as file:
@@ -120,7 +120,7 @@ class Reload(harness.SystemTest):
         self.write(self.settings, "\n".join(lines) + "\n")
 
     def reload(self, saying):
-        """What the daemon says of it, from the last SIGHUP on."""
+        """The daemon's log about it, from the last SIGHUP on."""
         before = len(self.daemon.err)
         self.daemon.send(signal.SIGHUP)
         self.daemon.wait_to_say(rf"(?s)\A.{{{before}}}.*{saying}")
@@ -139,7 +139,7 @@ class Reload(harness.SystemTest):
         self.ends_on_signal(self.daemon)
 
     def test_another_secret(self):
-        """Jobs that run keep theirs; who joins from now on proves the new one."""
+        """Running jobs keep their secret; ranks that join from now on prove the new one."""
         old = self.start_steady_job(2, self.daemon, SLUICE_SECRET=OLD_SECRET)
         self.write(self.secrets, f"* {NEW_SECRET}\n")
         said = self.reload("reload: .*secret")

@@ -36,7 +36,7 @@ def output_of(*command, seconds=SETTING_UP, **settings):
 class Packages(harness.SystemTest):
     @classmethod
     def setUpClass(cls):
-        """At a place that stays the same, by which ccache knows the files again."""
+        """Builds at a fixed path, so that ccache recognizes the files."""
         cls.out = os.path.join(harness.build, "packages")
         output_of(os.path.join(harness.ROOT, "scripts", "package"), cls.out, seconds=3000)
 
@@ -102,7 +102,7 @@ class Packages(harness.SystemTest):
         self.addCleanup(self.remove_node)
         self.make_root(*NODE)
         self.in_root("useradd --create-home alice", "apt-get update")
-        # Nobody logs in at the console, which is not there.
+        # There is no console for logins.
         self.in_root("systemctl mask console-getty.service")
 
     def in_root(self, *lines):
@@ -195,7 +195,7 @@ class Packages(harness.SystemTest):
         self.is_purged(before)
 
     def alice_runs(self, job):
-        """Of two ranks; shorter, as time is the reader's to choose."""
+        """A job of two ranks; it is shorter, as the reader chooses the time."""
         job = job.replace("sluice-perf", "sluice-perf -b 1M -e 1M -n 1 -w 0")
         said = self.typed(f"runuser --login alice --command '{job}'")
         self.assertEqual(said.count("Avg bus bandwidth"), 1, said)  # rank 0 tells
@@ -206,7 +206,7 @@ class Packages(harness.SystemTest):
                            and self.is_active("sluice-aggregator"), "systemd starts it again")
 
     def is_restarted_under_a_job(self, job):
-        """Whose ranks wait for the new daemon, and go on."""
+        """The job's ranks wait for the new daemon, and continue."""
         job = job.replace("sluice-perf", "sluice-perf -b 1M -e 1M -n 3000 -w 0")
         self.typed(f"runuser --login alice --command '{job}' > /tmp/job 2>&1 & echo begun")
         harness.wait_until(lambda: "active" in self.asked("sluice-ctl jobs"), "the job runs")
@@ -243,7 +243,7 @@ class Packages(harness.SystemTest):
     def is_purged(self, before):
         """Two daemons run, and end in order."""
         self.typed("rm /etc/sluice/second.conf")
-        # Not to keep what the node's own packages but suggest.
+        # Does not keep packages that the node's own packages only suggest.
         self.typed("apt-get purge --yes --auto-remove -o APT::AutoRemove::SuggestsImportant=false"
                    " -o APT::AutoRemove::RecommendsImportant=false 'sluice-*'")
         for unit in ("sluice-aggregator", "sluice-aggregator@second"):
@@ -255,7 +255,7 @@ class Packages(harness.SystemTest):
 
     # ------------------------------------------------------------------------------ in a container
     def test_image_of_the_recipe_serves(self):
-        """There is no registry here, so its commands are typed in a bare Debian."""
+        """There is no registry here, so its commands are run in a bare Debian."""
         with open(os.path.join(harness.ROOT, "configs", "Containerfile"), encoding="utf-8") as file:
             steps = file.read().replace("\\\n", "").split("\n")
         image = steps[1 + max(i for i, step in enumerate(steps) if step.startswith("FROM ")):]

@@ -1,4 +1,4 @@
-"""sluice-perf over a real aggregator: right results end with 0, wrong ones do not, and the JSON
+"""sluice-perf with a real aggregator: right results end with 0, wrong ones do not, and the JSON
 file has what the table has."""
 import json
 import os
@@ -80,7 +80,7 @@ class Perf(harness.SystemTest):
                 self.assertIn(f" memory {memory} ", rank.out)
 
     def test_wrong_results_are_noticed(self):
-        """Ranks that fill their tensors from different seeds: each sum is wrong for everyone."""
+        """Ranks that fill their tensors from different seeds: each sum is wrong for all of them."""
         daemon = self.start_daemon()
         job = [self.start_rank(r, 2, daemon, "sluice-perf", "-b", "64K", "-e", "64K", "-n", "1",
                                "-w", "1", "--seed", 1 + r) for r in range(2)]

@@ -1,4 +1,4 @@
-"""What scripts/wheel makes: the wheel brings all that it needs to bare Debian 12 and 13, and keeps
+"""The results of scripts/wheel: the wheel has all that it needs on bare Debian 12 and 13, and keeps
 the rules of its name; the backend for PyTorch is built from its sdist beside it."""
 import functools
 import glob
@@ -25,7 +25,7 @@ SUM = "the ranks' sum is 10; this one sent"
 
 
 def run(*command, ok=True, **options):
-    """What it says, on both streams; it must end well, or must not."""
+    """Returns its output on both streams; it must succeed, or must fail."""
     done = subprocess.run(
         command, text=True, check=False, timeout=SETTING_UP, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
@@ -163,7 +163,7 @@ class Sources(Made):
         return glob.glob(os.path.join(place, "*"))[0]
 
     def refusal(self, torch=None, **settings):
-        """Of setup.py, with such a module in place of PyTorch."""
+        """The error of setup.py, with such a module in place of PyTorch."""
         place = self.directory("modules")
         if torch is not None:
             os.makedirs(place)

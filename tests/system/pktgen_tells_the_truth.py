@@ -8,13 +8,13 @@ import unittest
 import harness
 from harness import af_packet, af_xdp
 
-SECONDS = 0.6  # in which a daemon of a busy machine has run
-HELLOS = 10  # that a rank sends at most before it is answered
+SECONDS = 0.6  # long enough for a daemon on a busy machine to run
+HELLOS = 10  # the most that a rank sends before it gets an answer
 STAGES = ("receive", "validate", "sum", "build", "transmit", "other")
 
 
 class Reports:
-    """For a SystemTest: reads the report of a short run, and what any report must be like."""
+    """For a SystemTest: reads the report of a short run, and checks what every report must have."""
 
     def short_run(self, seconds=SECONDS):
         """Flags of a run that checks every result. Other work may keep an aggregator silent."""
@@ -23,7 +23,7 @@ class Reports:
                 "--aggregator-timeout", harness.TIME_LIMIT)
 
     def report_of(self, pktgen, seconds=SECONDS):
-        """What a run that ends well wrote."""
+        """The report of a successful run."""
         self.assertEqual(pktgen.wait(), 0, pktgen.err)
         self.assertRegex(pktgen.out, r"wrong 0\n")
         with open(self.path, encoding="utf-8") as file:
@@ -57,7 +57,7 @@ class Reports:
         self.check_sums(report)
 
     def check_sums(self, report):
-        """Those of the lanes, each of which has a part in them."""
+        """The lanes' figures, each of which is a part of the sums."""
         lanes = report["of_lanes"]
         self.assertEqual(len(lanes), report["lanes"])
         for key, total in report["total"]["generator"].items():
@@ -77,7 +77,7 @@ class Reports:
         self.assertLessEqual(latency["p50"], max(medians) * 65 / 64)  # a histogram's resolution
 
     def check_against_lanes(self, report, daemon):
-        """Of a daemon with as many: each has what the generator of its share has."""
+        """A daemon with as many lanes: each lane counts what the generator of its share counts."""
         self.ends_on_signal(daemon)
         for number, lane in enumerate(report["of_lanes"]):
             total = lane["total"]["generator"]
@@ -260,7 +260,7 @@ class Pktgen(Reports, harness.SystemTest):
         daemon = self.start_daemon("--faults", "flip=0.001,direction=tx")
         pktgen = self.start_pktgen(*self.short_run(), "--aggregator", daemon.address)
         self.assertEqual(pktgen.wait(), 1)
-        if pktgen.out:  # else a packet of the control plane was damaged as well
+        if pktgen.out:  # otherwise a packet of the control plane was damaged, too
             self.assertRegex(pktgen.out, r"wrong [1-9]\d*\n")
 
     def test_live_lines_and_an_early_end(self):
@@ -294,7 +294,7 @@ class Pktgen(Reports, harness.SystemTest):
         pktgen.wait_to_say("Mpps")
         daemon.send(signal.SIGKILL)
         self.ends_with(pktgen, 1, "^sluice-pktgen: ", "the link to the aggregator went down")
-        self.assertEqual(daemon.wait(), -signal.SIGKILL)  # its port may go before it is gone
+        self.assertEqual(daemon.wait(), -signal.SIGKILL)  # its port may be removed before its end
 
     def test_the_aggregator_is_silent(self):
         daemon = self.start_daemon()
@@ -306,7 +306,7 @@ class Pktgen(Reports, harness.SystemTest):
                            "aggregator 0 is declared failed: nothing was received for 1 s")
 
     def test_a_lane_fails(self):
-        """Its core is none of this process's: the other lane ends, too."""
+        """This process may not use its core: the other lane ends, too."""
         daemon = self.start_daemon("--lanes", 2)
         core = min(os.sched_getaffinity(0))
         pktgen = self.start_pktgen("--aggregator", daemon.address, "--lanes", 2,
@@ -370,7 +370,7 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
         self.check_against_daemon(self.report_of(pktgen), daemon)
 
     def test_lanes_over_af_packet(self):
-        """The kernel shares frames out over the queues as it likes, on both sides."""
+        """The kernel spreads frames over the queues in its own way, on both sides."""
         self.make_network(workers=1, aggregators=1)
         daemon = self.start_aggregator(0, "--lanes", 2)
         pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run(), "--lanes", 2,
@@ -381,7 +381,7 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
         self.assertGreater(sum(self.counter(daemon, "rx_handed_over", lane) for lane in (0, 1)), 0)
 
     def test_lanes_of_a_device_that_spreads_by_ports(self):
-        """All that follows a rank's first HELLOs to a lane comes to the right one."""
+        """All packets after a rank's first HELLOs to a lane come to the right lane."""
         self.make_network(workers=1, aggregators=1)
         lanes, workers = 2, 16
         daemon = self.start_aggregator(0, "--lanes", lanes, STEERING_RSS="on",
@@ -396,7 +396,7 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
             HELLOS * lanes * workers)
 
     def test_an_aggregator_with_other_lanes(self):
-        """Told by the session, which pktgen ends: the next one forms at once."""
+        """The session has it; pktgen ends the session, so the next one forms at once."""
         self.make_network(workers=1, aggregators=1)
         daemon = self.start_aggregator(0)
         pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", "--lanes", 2)

@@ -1,4 +1,4 @@
-"""What an operator can run short of: ports, memory, privileges, devices. Each is told by name."""
+"""Resources that may be missing: ports, memory, privileges, devices. Errors name each of them."""
 import os
 import shutil
 import socket
@@ -72,7 +72,7 @@ class Directories(harness.SystemTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_for_dpdk_that_somebody_else_made(self):
-        """Without XDG_RUNTIME_DIR it is one of a name that anybody can guess, in /tmp."""
+        """Without XDG_RUNTIME_DIR it is a directory in /tmp whose name anybody can guess."""
         guessed = os.path.join(self.place, "sluice-65534")
         os.mkdir(guessed)
         os.chown(guessed, 1, 1)
@@ -88,7 +88,7 @@ class Directories(harness.SystemTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_where_others_have_planted_files(self):
-        """Of every kind, under each name that the daemon gives to a file of its own."""
+        """Obstacles of every kind, at each name that the daemon uses for a file of its own."""
         secret = os.path.join(self.place, "secret")
         with open(secret, "w", encoding="ascii") as file:
             file.write("a secret")
@@ -129,7 +129,8 @@ class Directories(harness.SystemTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_where_others_hold_locks(self):
-        """All those that they can take: of the directory, and of what a daemon left behind."""
+        """All names that others can take: of the directory, and of files that a daemon left
+        behind."""
         os.mkdir(self.directory())
         os.chmod(self.directory(), 0o755)
         os.chmod(self.place, 0o711)
@@ -156,7 +157,7 @@ class Directories(harness.SystemTest):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class OtherUsers(harness.SystemTest):
-    """The daemon is nobody's, the ranks are root's."""
+    """The daemon runs as nobody, the ranks as root."""
 
     def start_daemon_of_nobody(self, mode):
         os.chmod(self.place, 0o711)
@@ -186,7 +187,7 @@ class OtherUsers(harness.SystemTest):
 
 
     def test_who_lacks_permission_is_told_which(self):
-        """Ranks of a user outside the daemon's group, and in a directory that nobody enters."""
+        """Ranks of a user outside the daemon's group, and in a directory that nobody may enter."""
         os.chmod(self.place, 0o711)
         os.mkdir(self.directory())
         os.chmod(self.directory(), 0o3770)
@@ -241,8 +242,8 @@ class Memory(harness.SystemTest):
         self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed))
 
     def test_the_memory_asked_for_suffices_for_more(self):
-        """One process joins job after job until its memory does not suffice, and is told what would
-        for that one, and for three more."""
+        """One process joins job after job until its memory is not sufficient, and the error names
+        the memory for that job, and for three more."""
         daemon = self.start_daemon()
         join = ("import sluice\n"
                 "with sluice.Context() as context:\n"
@@ -283,7 +284,7 @@ class Devices(harness.SystemTest):
                        "^sluice-aggregator: port 'net_af_packet0,iface=nosuch0")
 
     def test_no_such_pci_device(self):
-        """Looked for before DPDK, whose start takes hugepages, is started."""
+        """Checked before DPDK is started, as its start takes hugepages."""
         self.refuses(self.daemon_on("0000:ff:1f.7", flags=("--pci", "on", "--hugepages", "on")), 1,
                      "^sluice-aggregator: port '0000:ff:1f.7': this machine has no PCI device "
                      "0000:ff:1f.7$")
@@ -301,7 +302,7 @@ class Devices(harness.SystemTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_a_fanout_group_that_somebody_has(self):
-        """As DPDK numbers groups by 16 bits of the PID and the interface's index."""
+        """The number that DPDK gives to groups: 16 bits of the PID and of the interface's index."""
         for kind in (DPDKS_KIND, BY_CPU):
             keep, give = socket.socketpair()
 

@@ -36,7 +36,7 @@ class Python(harness.SystemTest):
                                                 program=SPARSE_RANK))
 
     def test_sparse_sums_of_matrices(self):
-        """Of Debian's python3-scipy."""
+        """Matrices of Debian's python3-scipy."""
         self.all_end_well(self.start_python_job(3, self.start_shards(2), "matrices",
                                                 program=SPARSE_RANK, python=harness.DEBIAN_PYTHON))
 
@@ -57,7 +57,7 @@ class Python(harness.SystemTest):
         self.all_end_well(self.start_python_job(1, daemon, "closed_beside_calls"))
 
     def test_memory_that_is_freed_too_early(self):
-        """Of ranks that sum among themselves: their job ends, and no other one."""
+        """Ranks that sum among themselves: their job ends, and no other one."""
         host = f"test-{os.getpid()}"
         other_job = self.start_steady_job(2, "", SLUICE_HOST=host)
         job = self.start_python_job(8, "", "memory_is_freed_too_early", SLUICE_HOST=host,
@@ -108,7 +108,7 @@ class Python(harness.SystemTest):
         daemon.wait_to_say("resumed with its progress")
         job[0].kill()
         self.ends_with(job[1], 1, "Error: .*rank 0")
-        self.assertTrue(self.events("trace.0", ends=False))  # though it was killed
+        self.assertTrue(self.events("trace.0", ends=False))  # although it was killed
         events = self.events("trace.1")
         instants = [event["name"] for event in events if event["ph"] == "i"]
         for name in ("recovery begins", "recovered", "op failed", "job failed"):
@@ -160,7 +160,7 @@ class Python(harness.SystemTest):
         self.ends_with(other, 1, "Error: .*rank 0")
 
     def test_control_c_ends_a_join(self):
-        """Of a rank that would wait for ten minutes. It can join again."""
+        """Interrupts a rank that would wait for ten minutes. It can join again."""
         daemon = self.start_daemon("--formation-timeout-ms", "600000")
         first = self.start_python(0, 2, daemon, RANK, "interrupted_join")
         first.wait_to_say("joining")
@@ -171,7 +171,7 @@ class Python(harness.SystemTest):
         self.all_end_well([first, other])
 
     def test_an_exception_of_one_rank_is_told(self):
-        """And the daemon's log tells of it."""
+        """The daemon's log has it, too."""
         daemon = self.start_daemon()
         other, failing = self.start_python_job(2, daemon, "fails")
         self.assertEqual(other.wait(), 0, other.err)
@@ -233,7 +233,7 @@ class Python(harness.SystemTest):
                           "sluice_torch needs PyTorch, which /.*python.* does not have")
 
     def test_a_backend_for_another_python(self):
-        """The source's package has none for any."""
+        """The package in the sources has no library at all."""
         path = self.python_with(
             os.path.join(harness.ROOT, "bindings", "torch"),
             torch="import sys\n__version__ = '9.9'\n__path__ = []\n"

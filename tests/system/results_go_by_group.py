@@ -1,5 +1,5 @@
 """Results go to many ranks by multicast, through a bridge with snooping and a querier: once to all
-who hear the group, and by unicast to who does not."""
+which receive the group, and by unicast to those that do not."""
 import os
 import re
 import signal
@@ -32,7 +32,7 @@ class Multicast(harness.NetworkTest):
 
     @staticmethod
     def deafen(rank):
-        """The switch's port to that rank passes no multicast any more; all else goes on."""
+        """The switch's port to that rank passes no multicast any more; everything else passes."""
         tc("qdisc", "add", "dev", f"w{rank}", "clsact")
         tc("filter", "add", "dev", f"w{rank}", "egress", "protocol", "ip", "u32",
            "match", "ip", "dst", GROUPS, "action", "mirred", "egress", "redirect", "dev", "nowhere")
@@ -54,7 +54,7 @@ class Multicast(harness.NetworkTest):
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
         packets, by_group, results = self.of_group(daemon)
-        self.assertGreater(by_group, 0.9 * RANKS * packets)  # not all begin to hear it at once
+        self.assertGreater(by_group, 0.9 * RANKS * packets)  # not all receive it from the beginning
         self.assertGreater(by_group, 0.9 * results)
         self.assertEqual(self.counter(daemon, "deaf_to_group"), 0)
 

@@ -1,4 +1,5 @@
-"""What scripts/setup and scripts/test install, and that they build the tree that they belong to."""
+"""scripts/setup and scripts/test install the right packages, and build the tree to which they
+belong."""
 import os
 import re
 import shutil
@@ -6,7 +7,7 @@ import subprocess
 
 import harness
 
-# In place of the real ones: no package is here, and what is asked for is told.
+# In place of the real programs: no package is installed, and requested packages are printed.
 TOOLS = {"dpkg-query": "exit 1", "apt-get": 'echo "asked: $*"', "meson": "exit 0",
          "ninja": "exit 0"}
 PROJECT = """project('copied', 'c')
@@ -25,7 +26,7 @@ build_tree build gcc ""
 
 class Setup(harness.SystemTest):
     def tree(self, name):
-        """A directory with a copy of scripts/ alone."""
+        """A directory with only a copy of scripts/."""
         path = self.directory(name)
         shutil.copytree(os.path.join(harness.ROOT, "scripts"), os.path.join(path, "scripts"))
         return path
@@ -70,7 +71,7 @@ class Setup(harness.SystemTest):
         self.assertIn("--torch", done.stdout)
 
     def test_a_copied_tree_is_built_where_it_is(self):
-        """The build directory comes along, and its files lead to where the copy was taken."""
+        """The build directory is copied, too, and its files have the paths of the original."""
         first, copy = self.tree("first"), self.directory("copy")
         for name, text in (("meson.build", PROJECT), ("where.c", PROGRAM)):
             with open(os.path.join(first, name), "w", encoding="ascii") as file:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The trainer's own verdict: right training passes, and each way of being wrong is noticed. The
+# The trainer's own check: right training passes, and each kind of error is noticed. The
 # input is real: the records of the packages installed on this machine.
 source "$(dirname "$0")/local_cluster_lib.sh"
 

@@ -1,4 +1,4 @@
-"""The daemon tells the service manager, here a socket of this test's, when it is ready, reloads and
+"""The daemon informs the service manager, here a socket of this test, when it is ready, reloads and
 ends, and feeds the watchdog while all of its lanes run."""
 import os
 import signal
@@ -23,7 +23,7 @@ class Told(harness.SystemTest):
         return self.start_service(*flags, WATCHDOG_USEC=INTERVAL_MS * 1000)
 
     def next(self, seconds=harness.TIME_LIMIT):
-        """What is told next, by name; None: nothing within this time."""
+        """The next message, by name; None if there is none within this time."""
         self.manager.settimeout(seconds)
         try:
             text = self.manager.recv(4096).decode()
@@ -71,7 +71,7 @@ class Told(harness.SystemTest):
             self.next_with("WATCHDOG")
         with linux.stopped_thread(harness.thread_of(daemon, "sluice-lane-1")):
             daemon.wait_to_say(r"lane 1 has not begun a turn for \d+ ms: the watchdog is not fed")
-            while self.next(0.001):  # what was told before
+            while self.next(0.001):  # earlier messages
                 pass
             self.assertIsNone(self.next(2 * INTERVAL_MS / 1000))
         self.next_with("WATCHDOG")

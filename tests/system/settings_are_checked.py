@@ -1,4 +1,5 @@
-"""A wrong setting is named with its value and what is allowed, in one line, before all else."""
+"""A wrong setting is reported with its value and what is allowed, in one line, before anything
+else."""
 import os
 
 import harness
@@ -40,7 +41,7 @@ class Daemon(harness.SystemTest):
         self.refused(["--vhost-dir", self.place + "/" + "x" * 120], "at most")
 
     def test_the_example_for_one_machine_needs_no_root(self):
-        """As any user starts it, who has a run-time directory of his own."""
+        """Started by any user with a run-time directory of their own."""
         home = os.path.join(self.place, "run")
         os.makedirs(home)
         os.chmod(self.place, 0o755)

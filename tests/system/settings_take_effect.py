@@ -1,5 +1,5 @@
-"""Each setting of the daemon that no other test starts one with does what --help says of it, while
-it serves a job."""
+"""Each setting of the daemon that no other test uses does what --help says, while
+the daemon serves a job."""
 import contextlib
 import json
 import os
@@ -19,7 +19,7 @@ ETH_P_ALL = 3
 
 
 class HugePages(harness.SystemTest):
-    """The machine's, which are as many as before when a test ends."""
+    """The machine's hugepages; when a test ends, there are as many as before."""
 
     LITTLE = 128  # MiB
 
@@ -32,7 +32,7 @@ class HugePages(harness.SystemTest):
 
     @staticmethod
     def set_huge_pages(count):
-        """How many there are now."""
+        """Their number now."""
         with open(HUGE_PAGES, "r+", encoding="ascii") as file:
             file.write(str(count))
             file.flush()
@@ -62,7 +62,7 @@ class Settings(HugePages):
 
     @staticmethod
     def threads(daemon):
-        """What /proc says of each thread, by its id."""
+        """The contents of /proc for each thread, by its id."""
         place = f"/proc/{daemon.popen.pid}/task"
         found = {}
         for thread in os.listdir(place):
@@ -161,7 +161,7 @@ class Settings(HugePages):
         self.ends(daemon, self.start_steady_job(2, daemon))
 
     def test_log_rate_limit(self):
-        """One line a second, of as many as ranks that disagree are refused."""
+        """One line a second, although many ranks that disagree are refused."""
         daemon, job = self.serve("--log-rate-limit", 1)
         refused = []
 
@@ -177,13 +177,13 @@ class Settings(HugePages):
         self.ends(daemon, job)
 
     def lines_of(self, daemon, cause, line):
-        """Those written, and those counted instead, of a cause."""
+        """The number of lines written and of lines suppressed, for a cause."""
         written = len(re.findall(line, daemon.err))
         counted = re.findall(rf"suppressed (\d+) lines about {cause}$", daemon.err, re.M)
         return written, sum(map(int, counted))
 
     def test_log_rate_limit_of_jobs_that_form_and_end(self):
-        """One host can make as many as it likes."""
+        """One host can make any number of them."""
         daemon = self.start_daemon("--log-rate-limit", 1)
         flood = ("import sluice, sys\n"
                  "with sluice.Context() as context:\n"
@@ -207,20 +207,21 @@ class Settings(HugePages):
             daemon.wait_to_say("suppressed")
             self.ends_on_signal(daemon)
         written, counted = self.lines_of(daemon, "refused local workers", " refused: all 2 vhost")
-        refused = self.counter(daemon, "refused")  # also those that had a port for their turn
+        refused = self.counter(daemon, "refused")  # including those that had a port for a while
         self.assertGreaterEqual(refused, 38)
         self.assertEqual(written + counted, refused)
 
     @contextlib.contextmanager
     def refused_worker(self, name):
-        """A socket of this name that the daemon has no port for."""
+        """A socket of this name for which the daemon has no port."""
         with socket.socket(socket.AF_UNIX) as worker:
             worker.bind(os.path.join(self.directory(), name + ".sluice"))
             worker.listen()
             yield
 
     def refuses_hostile_name(self, daemon):
-        """Of a socket that would write further lines, and change colours, if it were printed."""
+        """The name of a socket, which would write further lines and change colours if it were
+        printed."""
         with self.refused_worker('a\n{"b": 1}\x1b[31m\udcff'):
             daemon.wait_to_say("vhost ports are taken")
 
@@ -233,7 +234,7 @@ class Settings(HugePages):
         self.ends(daemon, job)
 
     def test_log_format_json(self):
-        """Every line is an object, from the first to the last, whatever it tells."""
+        """Every line is an object, from the first to the last."""
         daemon = self.start_daemon("--log-format", "json", "--log-level", "debug",
                                    "--straggler-warning-ms", 100, "--vhost-max-ports", 2,
                                    "--stats-interval-s", 1)
@@ -270,7 +271,7 @@ class Settings(HugePages):
         self.assertEqual(counters["local workers"]["attached"], 2)
 
     def test_log_format_json_of_a_refusal_to_start(self):
-        """Once the settings are read, also the daemon's last words are an object."""
+        """Once the settings are read, the daemon's last message is an object, too."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
@@ -283,7 +284,7 @@ class Settings(HugePages):
         self.assertIn("metrics-listen: ", last["message"])
 
     def test_log_file_is_opened_again_by_sighup(self):
-        """As logrotate does it: the file is moved, and the daemon goes on in a new one."""
+        """As with logrotate: the file is moved, and the daemon continues in a new one."""
         directory = os.path.join(self.place, "logs")
         os.mkdir(directory)
         log, old = (os.path.join(directory, name) for name in ("log", "log.1"))
@@ -303,7 +304,7 @@ class Settings(HugePages):
         daemon.send(signal.SIGHUP)
         wait_to_say(log, "reload: the log file was opened again")
         os.rename(log, old)
-        os.mkdir(log)  # so it cannot be: no line is lost
+        os.mkdir(log)  # so it cannot be opened: no line is lost
         daemon.send(signal.SIGHUP)
         wait_to_say(old, "reload: the log goes on in the file that is open: log-file .*Is a direc")
         os.rmdir(log)
@@ -367,7 +368,8 @@ class Settings(HugePages):
                      "'/run/systemd/journal/socket': No such file or directory")
 
     def test_reply_rate_limit(self):
-        """Who proves nothing gets no more answers; who joins from elsewhere gets its own."""
+        """A source that proves nothing gets no more answers; a rank that joins from another address
+        does."""
         daemon, job = self.serve("--reply-rate-limit", 20)
         sender = self.start("garbage", harness.program("garbage_sender"), self.directory(), 7,
                             "rounds", 5)
@@ -376,7 +378,7 @@ class Settings(HugePages):
         self.assertGreater(self.counter(daemon, "rate_limited"), 0)
 
     def test_integrity_on_a_local_port(self):
-        """Where it is off by default; flipped bits then do no harm."""
+        """Where it is off by default; with it flipped bits do no harm."""
         flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.05"}
         daemon = self.start_daemon("--integrity", "on", "--faults", "seed=2,flip=0.05")
         job = self.start_steady_job(2, daemon, elements=100_000, **flips)
@@ -385,7 +387,7 @@ class Settings(HugePages):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_hugepages(self):
-        """They come from the machine, and go back when the daemon ends."""
+        """They are taken from the machine, and returned when the daemon ends."""
         self.add_huge_pages(80)
         free = self.free_huge_pages()
         daemon, job = self.serve("--hugepages", "on", "--memory-mib", self.LITTLE)
@@ -408,7 +410,7 @@ class Settings(HugePages):
 
 
 def sum_of_words(data):
-    """Of 16 bits, as the checksums of IP add them (RFC 1071)."""
+    """Sum of 16-bit words, as in the checksums of IP (RFC 1071)."""
     total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xffff) + (total >> 16)
@@ -421,7 +423,7 @@ class NetworkSettings(HugePages, harness.NetworkTest):
         """UDP datagrams, with pseudo header and checksum, that come into the switch there."""
         found = []
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as tap:
-            tap.bind((interface, ETH_P_ALL))  # until then it hears of no interface
+            tap.bind((interface, ETH_P_ALL))  # until then it receives from no interface
             tap.settimeout(harness.TIME_LIMIT)
             while len(found) < count:
                 frame, origin = tap.recvfrom(65536)
@@ -448,14 +450,14 @@ class NetworkSettings(HugePages, harness.NetworkTest):
         self.assertEqual({field for field, _ in self.checksums_of("off")}, {b"\0\0"})
 
     def test_integrity_off(self):
-        """A rank without it joins then, which is refused by default on a network."""
+        """A rank without it can join then, which is refused by default on a network."""
         self.make_network(workers=2, aggregators=1)
         daemon = self.start_aggregator(0, "--integrity", "off")
         self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_INTEGRITY="off"))
         self.ends_on_signal(daemon)
 
     def test_hugepages_of_all(self):
-        """Of a daemon and its ranks."""
+        """A daemon and its ranks."""
         self.add_huge_pages(3 * self.LITTLE // MIB_OF_HUGE_PAGE + 16)
         for driver in (af_packet.DRIVER, af_xdp.DRIVER):
             with self.subTest(driver=driver):
@@ -473,7 +475,7 @@ class NetworkSettings(HugePages, harness.NetworkTest):
                 harness.wait_until(lambda: self.free_huge_pages() == free, "all are free again")
 
     def test_two_ports(self):
-        """A job with one rank behind each."""
+        """A job with one rank behind each port."""
         self.make_network(workers=2, aggregators=1)
         self.network.add_port(0, "port1")
         daemon = self.start_aggregator(0, "--port", "net_af_packet1,iface=port1",

@@ -1,4 +1,4 @@
-"""Which of a shard's addresses a worker takes, and how it finds the next daemon after a death."""
+"""Which of a shard's addresses a worker uses, and how it finds the next daemon after a death."""
 import os
 import signal
 import time

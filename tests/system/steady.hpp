@@ -1,4 +1,4 @@
-// What the ranks that go on until they are told have in common.
+// What the ranks share that run until they are told to stop.
 #pragma once
 
 #include <chrono>

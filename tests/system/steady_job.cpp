@@ -1,12 +1,12 @@
-// A rank of a job that goes on until it is told: `steady_job STOP_FILE [ELEMENTS [IN_FLIGHT]]`. It
-// sums tensors, IN_FLIGHT at a time, and compares every bit of every sum with that in rank order.
-// It says "under way" after the first, and ends with 0 once STOP_FILE exists, as rank 0 sees it;
-// then it says how much it "sent per sum: " in bytes. With PAIRS=1 in the environment it sums what
-// is not zero as pairs of keys and elements.
+// A rank of a job that runs until it is told to stop: `steady_job STOP_FILE [ELEMENTS
+// [IN_FLIGHT]]`. It sums tensors, IN_FLIGHT at a time, and compares every bit of every sum with the
+// sum in rank order. It prints "under way" after the first, and ends with 0 once rank 0 sees
+// STOP_FILE; then it prints "sent per sum: " with a number of bytes. With PAIRS=1 in the
+// environment it sums the non-zero elements as pairs of keys and elements.
 //
-// Ends with 1 when a sum is wrong, and with 3 when the library reports an error: "rank 0: CODE
-// [about rank R]: MESSAGE". Standard output tells, in seconds of CLOCK_MONOTONIC, "waited from A to
-// B" for a sum that was long in coming, and "op K failed at T".
+// It ends with 1 if a sum is wrong, and with 3 if the library reports an error: "rank 0: CODE
+// [about rank R]: MESSAGE". Standard output has, in seconds of CLOCK_MONOTONIC, "waited from A to
+// B" for a sum that took long, and "op K failed at T".
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,8 +29,9 @@ using namespace sluice::steady;
 
 constexpr auto kLongWait = 20ms;
 
-/// Blocks of zeros and others, differing between ranks and turns; sums depend on the order. Of
-/// several ranks the last has nothing in the second half, so others may end an op before it does.
+/// Blocks of zeros and others, which differ between ranks and turns; sums depend on the order. If
+/// there are several ranks, the last has nothing in the second half, so others may end an op before
+/// it does.
 float input(std::size_t i, std::size_t elements, std::uint16_t rank, std::uint16_t ranks,
             int turn) {
   const bool zero = (i / 256 + rank + static_cast<std::size_t>(turn)) % 3 == 0;
@@ -39,14 +40,14 @@ float input(std::size_t i, std::size_t elements, std::uint16_t rank, std::uint16
   return static_cast<float>(turn % 1000 + 1) / static_cast<float>(1 + 3 * i + rank);
 }
 
-/// Element 0 says that the rank is done.
+/// Element 0 says whether the rank is done.
 void fill(std::span<float> tensor, std::uint16_t rank, std::uint16_t ranks, int turn, bool done) {
   for (std::size_t i = 0; i < tensor.size(); ++i)
     tensor[i] = input(i, tensor.size(), rank, ranks, turn);
   tensor[0] = done ? 1 : 0;
 }
 
-/// Hosts sum first, where they have so many ranks.
+/// Hosts with so many ranks sum first.
 bool is_sum(std::span<const float> sum, std::uint16_t ranks, std::uint16_t per_host, int turn) {
   for (std::size_t i = 1; i < sum.size(); ++i) {
     float expected = 0;
@@ -66,7 +67,7 @@ std::uint16_t told(const char* variable, std::uint16_t otherwise) {
   return text == nullptr ? otherwise : static_cast<std::uint16_t>(std::atoi(text));
 }
 
-/// A sum that is under way, and what it reads if it is one of pairs.
+/// A sum that is under way, and its input if it is one of pairs.
 struct Pending {
   sluice::Work dense = {};
   sluice::SparseWork sparse = {};
@@ -83,7 +84,7 @@ class SteadyJob {
         context_(sluice::ContextOptions::from_environment()),
         job_(context_, options_) {}
 
-  /// All ranks start as many ops: they see the end in the same sum.
+  /// All ranks start the same number of ops: they see the end in the same sum.
   int run() {
     for (bool done = false; !done || !pending_.empty();) {
       while (!done && pending_.size() < tensors_.size()) start_op();
@@ -95,7 +96,7 @@ class SteadyJob {
       if (ended_++ == 0) std::puts("under way");
       done |= sum[0] != 0;
       std::fflush(stdout);
-      std::this_thread::sleep_for(1ms);  // leaves the machine to the job that a test is about
+      std::this_thread::sleep_for(1ms);  // leaves the machine to the tested job
     }
     job_.leave();
     std::printf("sent per sum: %llu\n", static_cast<unsigned long long>(bytes_sent_) /
@@ -142,7 +143,7 @@ class SteadyJob {
 
   const std::filesystem::path stop_file_;
   const sluice::JobOptions options_;         // read before a context waits for daemons
-  std::vector<std::vector<float>> tensors_;  // used in turn
+  std::vector<std::vector<float>> tensors_;  // used one after the other
   sluice::Context context_;
   sluice::Communicator job_;
   const std::uint16_t ranks_per_host_ = told("RANKS_PER_HOST", 1);

@@ -1,10 +1,10 @@
-// A rank of a ring that goes on until it is told: `steady_messages STOP_FILE [ELEMENTS
-// [START_FILE]]`. Each turn it sends a tensor to both its neighbours, receives theirs, and compares
-// every bit. It says "joined", waits for START_FILE if one is named, says "under way" after the
-// first turn, and ends with 0 some turns after rank 0 has seen STOP_FILE.
+// A rank of a ring that runs until it is told to stop: `steady_messages STOP_FILE [ELEMENTS
+// [START_FILE]]`. In each turn it sends a tensor to both its neighbours, receives theirs, and
+// compares every bit. It prints "joined", waits for START_FILE if there is one, prints "under way"
+// after the first turn, and ends with 0 some turns after rank 0 has seen STOP_FILE.
 //
-// Ends with 1 when an element is wrong or a counter falls, and with 3 when the library reports an
-// error, told as steady.hpp has it.
+// It ends with 1 if an element is wrong or a counter decreases, and with 3 if the library reports
+// an error, in the form of steady.hpp.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -29,8 +29,8 @@ std::int32_t element(std::size_t i, std::uint16_t from, int turn) {
   return zero ? 0 : static_cast<std::int32_t>(i * 7 + from * 1'000'003u) + turn;
 }
 
-/// Element 0 is the last turn, or 0 while that is not known. It takes a turn from each rank to the
-/// next.
+/// Element 0 is the last turn, or 0 while that is not known. It takes one turn to get from a rank
+/// to the next.
 class Ring {
  public:
   Ring(std::filesystem::path stop_file, std::size_t elements)
@@ -55,7 +55,7 @@ class Ring {
         return 1;
       }
       if (turn == 1) say("under way");
-      std::this_thread::sleep_for(1ms);  // leaves the machine to what a test is about
+      std::this_thread::sleep_for(1ms);  // leaves the machine to the tested job
     }
     job_.leave();
     return 0;
@@ -98,7 +98,7 @@ class Ring {
     return tensor[0] == 0 || tensor[0] == last_;
   }
 
-  /// They only grow, also where a channel waits on for its other side.
+  /// They only grow, even while a channel waits for its other side.
   void look_at_counters() {
     const std::uint64_t received = job_.statistics().packets_received;
     counters_fell_ |= received < packets_received_;

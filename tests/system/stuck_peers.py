@@ -1,5 +1,6 @@
-"""A process that sits where a local worker should, and stops in the middle of a message, sends
-garbage or takes its memory away, disturbs nobody: jobs go on, new ones form, the daemon ends."""
+"""A process that takes the place of a local worker, and stops in the middle of a message, sends
+garbage or takes its memory away, affects no other: jobs continue, new ones form, the daemon
+ends."""
 import array
 import contextlib
 import fcntl
@@ -14,7 +15,7 @@ import termios
 
 import harness
 
-# vhost-user's requests, as far as they are needed here.
+# vhost-user's requests, those that are needed here.
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
 SET_LOG_BASE, SET_VRING_ERR, GET_INFLIGHT_FD = 6, 14, 31
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE = 8, 9, 10, 11
@@ -68,13 +69,13 @@ class Peer:
                 try:
                     socket.send_fds(self.daemon, [data], descriptors)
                 except (BrokenPipeError, ConnectionResetError):
-                    self.descriptors += descriptors  # to be closed when nobody is waited for
+                    self.descriptors += descriptors  # to be closed when there is no wait
                 else:
                     for descriptor in descriptors:
                         os.close(descriptor)
 
     def say(self, data, *descriptors):
-        """Until the daemon has read it."""
+        """Waits until the daemon has read it."""
         if descriptors:
             socket.send_fds(self.daemon, [data], descriptors)
         else:
@@ -127,14 +128,14 @@ class Peer:
         self.say(message(SET_VRING_ENABLE, struct.pack("<II", index, 1)))
 
     def start_device(self, make_call=lambda: os.eventfd(0)):
-        """As a worker in order does: from now on the daemon's lane reads its memory, and writes to
-        what make_call makes when it has taken or sent a frame."""
+        """As a correct worker does: from now on the daemon's lane reads its memory, and writes to
+        the result of make_call when it has taken or sent a frame."""
         self.share_memory()
         for index in (0, 1):
             self.set_up_ring(index, make_call())
 
     def send_frame(self, frame=bytes(64)):
-        """By the second ring; until the lane has taken it."""
+        """Sends by the second ring; waits until the lane has taken it."""
         base = MEMORY_BYTES // 2
         at = base + FRAMES
         self.memory[at:at + 12 + len(frame)] = bytes(12) + frame
@@ -154,7 +155,7 @@ class Peer:
 
 class PeerTest(harness.SystemTest):
     def setUp(self):
-        self.daemon = self.start_daemon("--log-rate-limit", 0)  # each refusal is looked for
+        self.daemon = self.start_daemon("--log-rate-limit", 0)  # the test looks for each refusal
         self.other_job = self.start_steady_job(2, self.daemon)
         self.peers = 0
 
@@ -165,7 +166,8 @@ class PeerTest(harness.SystemTest):
         return peer
 
     def nobody_notices(self):
-        """A job that ran all the while is right, another forms, and the daemon ends in order."""
+        """A job that has run meanwhile is right, another one forms, and the daemon ends in
+        order."""
         newcomer = self.start_steady_job(2, self.daemon)
         for rank in newcomer + self.other_job:
             self.assertTrue(rank.is_running(), rank.report())
@@ -211,13 +213,13 @@ class Stuck(PeerTest):
         try:
             while True:
                 peer.daemon.sendall(message(GET_FEATURES))
-        except OSError:  # it takes no more, or has been told of it already
+        except OSError:  # it accepts no more, or was informed already
             pass
         self.nobody_notices()
         self.is_refused(peer)
 
     def test_when_the_lane_calls_it(self):
-        """It is called by a write, which may block: it has made the eventfd do so again."""
+        """It is signalled by a write, which may block: it has made the eventfd blocking again."""
         peer = self.start_peer().meet()
         call = self.full_eventfd()
         peer.start_device(lambda: os.dup(call))
@@ -259,8 +261,8 @@ class Stuck(PeerTest):
 
 
 class Descriptors(PeerTest):
-    """Whatever a peer passes, nobody writes to it, or waits until it is closed, except for
-    eventfds and memory."""
+    """Whatever a peer passes, the daemon does not write to it or wait until it is closed, except
+    for eventfds and memory."""
 
     def endless_socket(self):
         full, other = harness.endless_socket()
@@ -268,7 +270,7 @@ class Descriptors(PeerTest):
         return full
 
     def of_every_kind(self):
-        """Each a fresh one, which is closed by whom it is passed to."""
+        """Each is a new one, which its receiver closes."""
         read, write = os.pipe()
         pair = socket.socketpair()
         pidfd = os.pidfd_open(os.getpid())
@@ -308,7 +310,8 @@ class Descriptors(PeerTest):
         self.nobody_notices()
 
     def test_that_nobody_asked_for(self):
-        """The kernel closes what is not taken, on the thread that reads, or that disconnects."""
+        """The kernel closes descriptors that are not taken, on the thread that reads or
+        disconnects."""
         for data in (message(GET_FEATURES), message(SET_FEATURES, struct.pack("<Q", FEATURES)),
                      message(SET_LOG_BASE, bytes(16)), message(77), header(SET_FEATURES, 8),
                      header(SET_FEATURES, 0xffffffff), b"x"):
@@ -327,7 +330,7 @@ class Descriptors(PeerTest):
         self.nobody_notices()
 
     def test_that_wait_unread(self):
-        """With the connection goes what nobody has read."""
+        """When the connection ends, the kernel closes descriptors that nobody has read."""
         peer = self.start_peer().meet()
         peer.give((header(SET_FEATURES, 8),), *((b"x", self.endless_socket()) for _ in range(4)))
         peer.wait_until_dropped()
@@ -335,7 +338,7 @@ class Descriptors(PeerTest):
 
 
 class Rings(PeerTest):
-    """DPDK allocates memory that all ports share for each, and asks for no more than they may."""
+    """DPDK allocates memory that all ports share for each of them; there is a limit for each."""
 
     def test_that_are_many_or_long(self):
         for payload, why in (((16, RING), "its ring 16: less than 16 expected"),
@@ -358,7 +361,8 @@ class Rings(PeerTest):
         self.nobody_notices()
 
     def test_that_use_up_memory(self):
-        """Each takes as much as there is, in ever smaller pieces: others attach."""
+        """Each takes as much as there is, in smaller and smaller pieces; others can still
+        attach."""
         for size in (32768, 2048, 128):
             peer = self.start_peer().meet()
             rings = self.set_up_rings(peer, size, 256)
@@ -404,7 +408,7 @@ class Garbage(PeerTest):
         self.nobody_notices()
 
     def test_of_descriptors(self):
-        """In rings that are in order: addresses outside of memory, chains without end."""
+        """Bad contents of valid rings: addresses outside of memory, chains without end."""
         peer = self.start_peer().meet()
         peer.start_device()
         peer.send_frame()
@@ -428,7 +432,7 @@ class Memory(PeerTest):
         self.daemon.wait_to_say(f"local worker at {peer.path} refused: its memory is gone")
 
     def test_that_is_taken_away_while_it_connects(self):
-        """Here DPDK's own thread touches it."""
+        """Here DPDK's own thread accesses it."""
         peer = self.start_peer().meet()
         peer.share_memory()
         peer.take_memory_away()
@@ -437,7 +441,7 @@ class Memory(PeerTest):
         self.nobody_notices()
 
     def test_of_nobody_else_is_replaced(self):
-        """Whoever else is told of a bus error ends of it."""
+        """Any other process that gets such a bus error is killed by it."""
         self.daemon.send(signal.SIGBUS)
         self.assertEqual(self.daemon.wait(), -signal.SIGBUS)
 
@@ -475,7 +479,7 @@ class Aggregators(harness.SystemTest):
         self.assertEqual(os.listdir(self.directory()), ["lanes"])
 
     def test_that_take_the_place_of_another_and_never_answer(self):
-        """Here it is DPDK's interrupt thread that waits for an answer."""
+        """Here DPDK's interrupt thread waits for an answer."""
         daemon = self.start_daemon()
         rank, = self.start_steady_job(1, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=2000)
         daemon.kill()
@@ -484,13 +488,13 @@ class Aggregators(harness.SystemTest):
             self.ends_with(rank, 3, "aggregator lost")
 
     def claim_directory(self):
-        """As a daemon does that serves it."""
+        """As a daemon that serves it."""
         claim = os.open(os.path.join(self.directory(), "lanes"), os.O_RDWR | os.O_CREAT)
         self.addCleanup(os.close, claim)
         fcntl.flock(claim, fcntl.LOCK_EX)
 
     def connect_to_worker(self):
-        """Once it has asked us something."""
+        """Waits until it has sent us a request."""
         us = socket.socket(socket.AF_UNIX)
         us.settimeout(harness.TIME_LIMIT)
 

@@ -1,5 +1,5 @@
-"""PyTorch over Sluice: every collective, models trained as over Gloo, and who is told what when a
-rank is missing, dies, or calls something else."""
+"""PyTorch over Sluice: every collective, models trained as over Gloo, and the errors of the others
+when a rank is missing, dies, or calls something else."""
 import glob
 import os
 import re
@@ -24,7 +24,7 @@ class Torch(harness.SystemTest):
             self.skipTest("bindings/torch is not built: no Python with PyTorch and its headers")
 
     def environment(self, **settings):
-        """Gloo, to compare with, goes by the loopback interface."""
+        """Gloo, for comparison, uses the loopback interface."""
         return super().environment(**{"PYTHONPATH": package(), "STORE": self.directory("store"),
                                       "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
                                       "PYTHONWARNINGS": "ignore", **settings})
@@ -47,7 +47,7 @@ class Collectives(Torch):
 
 if not harness.torch_version().startswith("1."):
     class PyTorch2(Torch):
-        """What only PyTorch 2 has. With 1.13 there is nothing to skip."""
+        """Features that only PyTorch 2 has. With 1.13 there is nothing to skip."""
 
         def run_scenarios(self, ranks, scenarios):
             self.all_end_well(self.start_programs(ranks, self.start_daemon(), "pytorch_2.py",
@@ -192,7 +192,7 @@ class Training(Torch):
             SLUICE_HOST_LEVEL=0))
 
     def test_torchrun_as_documented(self):
-        """The commands of docs/torch.md, word for word."""
+        """The commands of docs/torch.md, unchanged."""
         if not harness.torchrun_works():
             self.skipTest(harness.NO_TORCHRUN)
         program = self.documented("python")[0]
@@ -209,14 +209,14 @@ class Training(Torch):
 
     @staticmethod
     def documented(language):
-        """The examples of that language."""
+        """The examples in that language."""
         with open(os.path.join(harness.ROOT, "docs/torch.md"), encoding="utf-8") as file:
             return re.findall(rf"```{language}\n(.*?)```", file.read(), re.DOTALL)
 
 
 class Failures(Torch):
     def start_failure(self, ranks, *words, **settings):
-        """The last rank apart: it stands still at some point."""
+        """All ranks except the last one, which stops at some point."""
         daemon = self.start_daemon()
         *others, last = self.start_programs(ranks, daemon, "failures.py", *words, **settings)
         last.wait_to_say("stopped")
@@ -276,7 +276,7 @@ class Failures(Torch):
 
     def test_a_rank_without_a_port_is_named(self):
         job = self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_open_its_port")
-        self.all_end_well(job)  # DPDK of the one prints its usage
+        self.all_end_well(job)  # DPDK of one of them prints its usage
         for rank in job:
             self.assertIn("told\n", rank.out)
 
@@ -314,7 +314,7 @@ class Failures(Torch):
         self.is_interrupted([rank], "for rank 1 to make the same group")
 
     def test_control_c_ends_a_join(self):
-        """Of ranks that meet, and join at different aggregators."""
+        """The error of ranks that meet, but join at different aggregators."""
         job = [self.start_program(rank, 2, self.start_daemon("--formation-timeout-ms", "600000",
                                                              name=f"a{rank}"),
                                   "failures.py", "interrupted") for rank in range(2)]

@@ -1,6 +1,6 @@
-"""docs/troubleshooting.md has what daemons and ranks say. Each row names a case of a system test,
-and what its processes say must have the row's texts. A case that has passed in the same run of
-scripts/test is not run again: its processes' output was recorded."""
+"""docs/troubleshooting.md has the messages of daemons and ranks. Each row names a case of a system
+test, and the output of its processes must have the row's texts. A case that has passed in the same
+run of scripts/test is not run again: its processes' output was recorded."""
 import functools
 import importlib
 import os
@@ -25,14 +25,14 @@ def rows():
 
 
 def pattern_of(text):
-    """What stands for more stands for anything within a line."""
+    """A pattern: the variable parts of the text match anything within a line."""
     kept = STANDS_FOR_MORE.split(text)
     return ".*?".join(map(re.escape, kept))
 
 
 @functools.cache
 def run_case(name):
-    """What all processes of the case said, why it was skipped, and how it failed."""
+    """The output of all processes of the case, why it was skipped, and how it failed."""
     file, case = name.split()
     said = recorded.said_by(file, case)
     if said is not None:
@@ -63,11 +63,11 @@ class Page(harness.SystemTest):
 
 
 class Settings(harness.SystemTest):
-    """What no other test makes an operator do wrong."""
+    """Mistakes of an operator that no other test makes."""
 
     def test_a_misspelt_variable(self):
-        """Of the daemon or of the library: either refuses both, since one environment may serve
-        both."""
+        """A variable of the daemon or of the library: each refuses both, as one environment may
+        serve both."""
         program = harness.program("sluice-aggregator")
         daemon = self.start("daemon", program, "--vhost-dir", self.directory(),
                             SLUICE_AGGREGATOR_STREEMS=4)
@@ -111,7 +111,7 @@ class Settings(harness.SystemTest):
 
 
 class Programs(harness.SystemTest):
-    """What a program does wrong."""
+    """Mistakes of a program."""
 
     START = ("import os, sys, time, numpy, sluice\n"
              "context = sluice.Context()\n"

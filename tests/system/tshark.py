@@ -14,8 +14,8 @@ needed = unittest.skipUnless(shutil.which("tshark"), WHAT_IS_NEEDED)
 
 
 def lines(test, capture, *arguments):
-    """Those that it prints of the file `capture`. Root does not run it: for root, tshark 4.4 runs
-    no scripts. Skips the test where there is none."""
+    """The lines that it prints for the file `capture`. It does not run as root: for root, tshark
+    4.4 runs no scripts. Skips the test where there is none."""
     if not shutil.which("tshark"):
         test.skipTest(WHAT_IS_NEEDED)
     script = shutil.copy(SCRIPT, test.place)

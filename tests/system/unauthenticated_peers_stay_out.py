@@ -1,5 +1,5 @@
-"""Who lacks the job's secret, repeats what was recorded, or sends garbage by the million learns no
-more than that, and disturbs nobody."""
+"""A peer that lacks the job's secret, replays recorded packets, or sends millions of bad packets
+learns no more than that it lacks the secret, and affects no job."""
 import os
 import socket
 import threading
@@ -38,7 +38,7 @@ class Secrets(harness.SystemTest):
         self.ends_on_signal(daemon)
 
     def test_that_differ_within_a_job(self):
-        """The rank that has another secret is refused, and the job waits for the right one."""
+        """A rank with another secret is refused, and the job waits for the right rank."""
         daemon = self.start_daemon(SLUICE_AGGREGATOR_SECRET=SECRET)
         first = self.start_joiner(0, 2, daemon, SLUICE_SECRET=SECRET)
         wrong = self.start_joiner(1, 2, daemon, SLUICE_SECRET=OTHER_SECRET)
@@ -103,7 +103,7 @@ class Garbage(harness.SystemTest):
 
 
 class Recorder:
-    """Records all frames that come out of a link into the switch, and can send them once more."""
+    """Records all frames that come from a link into the switch, and can send them again."""
 
     def __init__(self, interface):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -137,7 +137,7 @@ class Recorder:
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class Replay(harness.NetworkTest):
-    """Whoever listens at the switch repeats a whole session of the job, in its next session."""
+    """An attacker at the switch replays a whole session of the job, in its next session."""
 
     def check(self, **settings):
         self.make_network(workers=2, aggregators=1)

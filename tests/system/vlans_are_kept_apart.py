@@ -19,7 +19,7 @@ BROADCAST = b"\xff" * 6
 IGMP = 2
 TAG, ARP, IPV4 = b"\x81\0", b"\x08\x06", b"\x08\0"
 ETH_P_ALL = 3
-# <linux/if_packet.h>: the kernel takes tags off frames, and tells of them beside.
+# <linux/if_packet.h>: the kernel removes tags from frames, and reports them separately.
 SOL_PACKET, PACKET_AUXDATA, VLAN_IS_VALID = 263, 8, 1 << 4
 AUXDATA = struct.Struct("=IIIHHHH")
 # <linux/ethtool.h>
@@ -40,7 +40,7 @@ class Wire:
         self.raw.send(to + self.mac + TAG + control.to_bytes(2, "big") + kind + packet)
 
     def receive(self):
-        """The next frame without its tag, and what that said, or None."""
+        """The next frame without its tag, and the tag or None."""
         frame, ancillary, _, _ = self.raw.recvmsg(65536, socket.CMSG_SPACE(AUXDATA.size))
         status, _, _, _, _, control, _ = AUXDATA.unpack(ancillary[0][2])
         return frame, control if status & VLAN_IS_VALID else None
@@ -163,7 +163,7 @@ class Vlans(VlanTest):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfXdp(VlanTest):
-    """Its sockets have no place for a tag that an interface has taken off its frame."""
+    """Its sockets cannot carry a tag that an interface has removed from its frame."""
 
     def setUp(self):
         self.make_network(workers=2, aggregators=1, mtu=LARGEST_AF_XDP_MTU)
@@ -177,7 +177,7 @@ class AfXdp(VlanTest):
                                   f"frames, .*: ethtool -K {af_packet.PORT} rxvlan off")
 
     def test_one_that_leaves_them(self):
-        """Nor must the other end of a veth link keep them beside the frame."""
+        """The other end of a veth link must not keep tags outside of the frame either."""
         for host in (*self.network.worker_hosts, *self.network.aggregator_hosts):
             harness.linux.enter_network_namespace(host)
             leave_tags_in_frames(af_packet.PORT)
@@ -204,7 +204,7 @@ def leave_tags_in_frames(interface):
 
 
 def arp_request(mac):
-    """Of the aggregator's address, from the kernel's."""
+    """An ARP request for the aggregator's address, from the kernel's."""
     return (b"\0\x01" b"\x08\0" b"\x06\x04" b"\0\x01" + mac + socket.inet_aton(KERNELS)
             + bytes(6) + socket.inet_aton(AGGREGATOR))
 
@@ -219,7 +219,7 @@ def ping(data):
 
 
 def checksum(data):
-    """RFC 1071's."""
+    """The checksum of RFC 1071."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xffff) + (total >> 16)

@@ -1,5 +1,5 @@
-"""A worker dies or hangs: the other ranks of its job are told who, at once, and nobody else
-notices. One that is only slow is not declared failed."""
+"""A worker dies or hangs: the other ranks of its job get an error at once that names it, and no
+other job is affected. A rank that is only slow is not declared failed."""
 import os
 import signal
 import time
@@ -12,7 +12,7 @@ LONG = 600_000  # ms: a time-out that would fail the test if it were what ends a
 
 class WorkerTest(harness.SystemTest):
     def lost(self, rank, dead, how="is lost: its local port disconnected, last heard \\d+ ms ago"):
-        """It was under way before it failed. When it did, on the monotonic clock."""
+        """Checks that it was under way; returns when it failed, on the monotonic clock."""
         self.ends_with(rank, 3, f"worker lost about rank {dead}: job 7: rank {dead} {how}")
         return float(rank.wait_to_say(r"op \d+ failed at ([0-9.]+)").group(1))
 
@@ -25,7 +25,7 @@ class WorkerTest(harness.SystemTest):
 
 class Deaths(WorkerTest):
     def test_the_job_can_be_joined_again_at_once(self):
-        """A port disconnects: nobody waits for a time-out. With the same and with other sizes."""
+        """A port disconnects: nobody waits for a time-out. With equal and with different sizes."""
         daemon = self.start_daemon("--liveness-timeout-ms", LONG)
         other_job = self.start_steady_job(2, daemon)
         told = []
@@ -86,7 +86,7 @@ class Silence(WorkerTest):
             told = self.lost(rank, 1, "is declared failed: .* \\d{4,5} ms") - stopped
             self.assertLess(told, 1 + harness.AT_ONCE)
         job[1].send(signal.SIGCONT)
-        # Each lane tells it what it saw first: one may have seen that the others are gone.
+        # Each lane reports what it saw first: one may have seen that the others are gone.
         self.ends_with(job[1], 3, r"job 7: rank (1 is declared failed|[02] is lost: its local )")
         self.end_steady_job(other_job)
         self.ends_on_signal(daemon)
@@ -102,7 +102,7 @@ class Silence(WorkerTest):
         self.assertEqual(self.counter(daemon, "jobs_left"), 1)
 
     def test_pauses_and_loss_are_no_death(self):
-        """A rank stands still for 1 s of every 2 s, at 1% loss, liveness 5 s, for 20 s."""
+        """A rank does not run for 1 s of every 2 s, at 1% loss, liveness 5 s, for 20 s."""
         daemon = self.start_daemon("--liveness-timeout-ms", 5000, "--faults", "loss=0.01")
         job = self.start_steady_job(3, daemon, SLUICE_JOB=7, SLUICE_FAULTS="loss=0.01,seed=2")
         for _ in range(10):

@@ -1,4 +1,4 @@
-// Results: every type, reduction and size; the caller's bitmap; what an op counts.
+// Results: every type, reduction and size; the caller's bitmap; the statistics of an op.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,13 +17,14 @@
 namespace sluice::api_test {
 namespace {
 
-/// Those of which the tensors' results are exact, and alike in int and in the type.
+/// The reductions whose results are exact for these tensors, and the same in int and in the type.
 template <class T>
 bool is_exact(Reduction reduction) {
   constexpr ElementType kType = ElementTypeOf<T>::kValue;
   if (!is_valid(kType, reduction)) return false;
-  if (reduction == Reduction::kProduct) return !is_float(kType);              // not in 16 bits
-  if (reduction == Reduction::kAverage) return kType != ElementType::kUInt8;  // which are modulo
+  // Not exact in 16 bits.
+  if (reduction == Reduction::kProduct) return !is_float(kType);
+  if (reduction == Reduction::kAverage) return kType != ElementType::kUInt8;  // these are modulo
   const bool compares = reduction == Reduction::kMin || reduction == Reduction::kMax;
   return !(compares && kType == ElementType::kUInt8);
 }
@@ -68,7 +69,7 @@ void sizes(Communicator& job) {
     for (const bool in_place : {false, true}) reduce<T>(job, count, Reduction::kSum, in_place);
 }
 
-/// Of the parts into which the ranks cut their tensors: none, one element, and uneven ones.
+/// The parts into which the ranks cut their tensors: empty, of one element, and uneven.
 std::vector<std::uint64_t> uneven_counts(unsigned ranks, std::uint64_t unit) {
   std::vector<std::uint64_t> counts(ranks);
   for (unsigned r = 0; r < ranks; ++r) counts[r] = r % 3 == 1 ? r / 3 : unit * (r + 1);
@@ -113,15 +114,15 @@ void reduce_and_scatter(Communicator& job, std::uint64_t unit, bool in_place) {
   }
 }
 
-/// Whether the op took no more bytes than that. What was sent again counts, too, so that it may
-/// have where the machine stood still.
+/// Whether the op took at most so many bytes. Repeated packets count, too, so it may have taken
+/// more if the machine stood still.
 bool took_at_most(const OpStatistics& statistics, std::uint64_t bytes, std::uint64_t limit) {
   return bytes <= limit || statistics.retransmissions != 0;
 }
 
 }  // namespace
 
-/// In memory of sluice::allocate, at places of any alignment, beside ordinary memory.
+/// Tensors in memory of sluice::allocate, at any alignment, and in ordinary memory.
 void tensors_that_daemons_may_read(const Setting& setting) {
   Communicator job = setting.join(1);
   const std::uint32_t block = job.block_elements(ElementType::kFloat32);
@@ -175,7 +176,7 @@ void reduces_and_scatters(const Setting& setting) {
     }
 }
 
-/// By what arrives: a rank gets the sums that it wants, and of others little more than headers.
+/// Checks what arrives: a rank gets the sums that it wants, and little more than headers of others.
 void sums_go_to_those_who_want_them(const Setting& setting) {
   Communicator job = setting.join(1);
   constexpr std::uint64_t kPart = 1 << 18;
@@ -183,7 +184,7 @@ void sums_go_to_those_who_want_them(const Setting& setting) {
   const std::uint64_t ranks = job.world_size();
   const std::vector<float> input(kPart * ranks, 1);
   std::vector<float> output(input.size());
-  // Blocks between two parts, and those that travel beside another rank's, may come as well.
+  // Blocks between two parts, and those that travel together with another rank's, may come, too.
   const auto check_received = [&](const std::string& what, const Work& work,
                                   std::uint64_t lacking) {
     work.wait();
@@ -221,7 +222,7 @@ void sums_go_to_those_who_want_them(const Setting& setting) {
                  pairs[0] * (ranks - 1) * sizeof(float));
 }
 
-/// Of bytes, nearly all of them zero pages that take no memory.
+/// A tensor of bytes; nearly all pages are zero and take no memory.
 void beyond_2_to_the_31_elements(const Setting& setting) {
   Communicator job = setting.join(1);
   const std::uint64_t count = (std::uint64_t{1} << 31) + 12'345;
@@ -255,7 +256,7 @@ void every_type_and_reduction(const Setting& setting) {
 
 namespace {
 
-/// Of extreme values, whose sum the type cannot hold.
+/// Extreme values, whose sum the type cannot represent.
 template <class T>
 void average(Communicator& job) {
   using Limits = std::numeric_limits<T>;
@@ -273,7 +274,7 @@ void average(Communicator& job) {
                                 std::to_string(tensor[0]) + ", " + std::to_string(tensor[1]));
 }
 
-/// Tensors of -0 but for every 500th element, which has rank 0's sign and makes its block travel.
+/// Tensors of -0. Every 500th element has rank 0's sign, so that its block travels.
 template <class T>
 void reduce_negative_zeros(Communicator& job, Reduction reduction, std::uint16_t block) {
   constexpr std::uint64_t kCount = 2500;
@@ -328,7 +329,7 @@ void bitmap_spares_the_search(const Setting& setting) {
   const std::uint32_t block = job.block_elements(ElementType::kFloat32);
   constexpr std::uint64_t kBlocks = 200;
   const std::uint64_t count = kBlocks * block - 1;
-  for (const bool exact : {true, false}) {  // a set bit may be of a block that is zero
+  for (const bool exact : {true, false}) {  // a set bit may belong to a zero block
     std::vector<float> tensor = input_of<float>(count, job.rank(), job.world_size(), block);
     std::vector<std::uint64_t> bitmap((kBlocks + 63) / 64);
     for (std::uint64_t i = 0; i < count; ++i)
@@ -344,13 +345,13 @@ void bitmap_spares_the_search(const Setting& setting) {
   }
 }
 
-/// Element i of a rank, the largest magnitude in each block being the rank + 1 times 1000, about.
+/// Element i of a rank; the largest magnitude in each block is about 1000 * (rank + 1).
 float uneven(std::uint64_t i, std::uint16_t rank) {
   const auto digits = static_cast<float>((i * 7919 + rank * 104729u) % 2001) - 1000;
   return digits * static_cast<float>(rank + 1) * 1.0009F;
 }
 
-/// All ranks get the same bits, which are within the bound; blocks take fewer bytes.
+/// All ranks get the same bits, which are within the bound; the blocks take fewer bytes.
 void sums_of_few_bits(const Setting& setting) {
   Communicator job = setting.join(1);
   const std::uint16_t ranks = job.world_size();
@@ -370,7 +371,7 @@ void sums_of_few_bits(const Setting& setting) {
       std::vector<float> sums(kCount);
       const Work work = job.all_reduce(std::span<const float>(mine), std::span(sums), options);
       work.wait();
-      const double most = 1001.0 * ranks * (ranks + 1) / 2;  // of the ranks' together
+      const double most = 1001.0 * ranks * (ranks + 1) / 2;  // of all ranks together
       const double bound = 2.01 * most * lost * (seed == 0 ? 1 : 2);
       for (std::uint64_t i = 0; i < kCount; ++i) {
         double exact = 0;
@@ -394,8 +395,8 @@ void sums_of_few_bits(const Setting& setting) {
     }
 }
 
-/// Of a table, each rank has every ranks-th row, and no other rank has it: in blocks of a row each
-/// sends its own alone.
+/// A table: each rank has every ranks-th row, and no other rank has it. With blocks of one row,
+/// each rank sends only its own.
 void blocks_are_as_large_as_the_op_says(const Setting& setting) {
   Communicator job = setting.join(1);
   constexpr std::uint64_t kRows = 1000;
@@ -428,8 +429,7 @@ void blocks_are_as_large_as_the_op_says(const Setting& setting) {
         "in the largest blocks that there are");
 }
 
-/// Rank r owns blocks 0 and r + 1 of 32.
-/// Of an op in which rank r has blocks 0 and r + 1: each of the ranks that carry knows of its
+/// Rank r owns blocks 0 and r + 1 of 32; each rank that carries a share counts the blocks of its
 /// share.
 void check_share(Communicator& job, const OpStatistics& share) {
   std::vector<std::int64_t> of_all;
@@ -467,7 +467,7 @@ void statistics_count_blocks(const Setting& setting) {
   const std::uint64_t payload = block * sizeof(float);
   check(s.bytes_sent >= 2 * payload && took_at_most(s, s.bytes_sent, 6 * payload),
         "bytes sent: " + std::to_string(s.bytes_sent));
-  // Blocks that this rank alone has need not come back.
+  // Blocks that only this rank has need not come back.
   check(s.bytes_received > (s.blocks_received - s.blocks_sent) * payload,
         "bytes received: " + std::to_string(s.bytes_received));
 

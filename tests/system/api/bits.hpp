@@ -1,4 +1,4 @@
-// Tensors of any bits, to be moved and compared bit by bit.
+// Tensors of arbitrary bits, which are moved and compared bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sluice::api_test {
 
-/// Element `i` of rank `r`: any bits, NaNs and -0 among them, and long runs of zeros.
+/// Element `i` of rank `r`: arbitrary bits, with NaNs, -0 and long runs of zeros.
 template <class T>
 T element(std::uint64_t i, unsigned r) {
   const std::uint64_t bits =
@@ -25,7 +25,7 @@ std::vector<T> elements(std::uint64_t count, unsigned rank) {
   return all;
 }
 
-/// Of the bits: a NaN equals itself, and -0 is not 0.
+/// Compares the bits: a NaN equals itself, and -0 is not 0.
 template <class T>
 bool same(std::span<const T> a, std::span<const T> b) {
   return a.size() == b.size() &&

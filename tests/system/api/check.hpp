@@ -1,4 +1,4 @@
-// What the scenarios share: checks that end the program, and the setting they run in.
+// What the scenarios share: checks that end the program, and their setting.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice::api_test {
 
-/// Thrown by a check; main() says it with the rank and exits with 1.
+/// Thrown by a check; main() prints it with the rank and exits with 1.
 class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -28,7 +28,7 @@ inline void check_says(const Error& error, std::string_view text) {
         "'" + std::string(error.what()) + "' does not say '" + std::string(text) + "'");
 }
 
-/// Of ranks that disagree: what rank 0 has, and what another.
+/// For ranks that disagree: the values of rank 0 and of another rank.
 void check_says_both(const Error& error, const std::string& field, const std::string& of_first,
                      const std::string& of_other);
 
@@ -36,10 +36,10 @@ void check_says_both(const Error& error, const std::string& field, const std::st
 struct Setting {
   Context& context;
   JobOptions job;               ///< rank and world size; scenarios choose the job's id
-  bool has_aggregators = true;  ///< through which some sum; else all do among themselves
+  bool has_aggregators = true;  ///< some ranks sum through them; otherwise all sum among themselves
 
-  /// Some ranks of a host sum among themselves, and hosts through aggregators: an op's statistics
-  /// are those of what the rank carries for its host.
+  /// Some ranks of a host sum among themselves, and hosts sum through aggregators. Then an op's
+  /// statistics are those of what the rank carries for its host.
   bool has_hosts = false;
 
   Communicator join(std::uint32_t id) const {

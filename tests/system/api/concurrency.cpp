@@ -1,4 +1,4 @@
-// Many ops, many jobs, many threads; and what waits for what.
+// Many ops, many jobs, many threads; and which of them wait for each other.
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -36,7 +36,7 @@ void finish(Communicator& job, const Started& started, const std::string& what) 
         what + ": wrong sum");
 }
 
-/// Threads whose failures reach the one who joins them.
+/// Threads whose failures reach the thread that joins them.
 class Threads {
  public:
   void run(std::function<void()> work) {
@@ -66,12 +66,13 @@ void many_ops_in_flight(const Setting& setting) {
   Communicator job = setting.join(1);
   std::vector<Started> ops;
   for (std::uint64_t i = 0; i < 200; ++i) ops.push_back(begin(job, i % 7 == 0 ? 60'000 : i * 13));
-  for (std::size_t i = ops.size(); i-- > 0;) {  // whoever waits for the last serves all
+  for (std::size_t i = ops.size(); i-- > 0;) {  // the thread that waits for the last op serves all
     finish(job, ops[i], "op " + std::to_string(i) + " of many");
     ops[i].work = {};
   }
 
-  // Dropping the handle does not cancel: a later op of this size runs on every stream after it.
+  // To drop the handle does not cancel the op: a later op of this size runs on every stream after
+  // it.
   std::vector<float> unattended(300'000, 1.0F);
   job.all_reduce(std::span(unattended));
   finish(job, begin(job, 300'000), "the op after one without a handle");
@@ -79,7 +80,7 @@ void many_ops_in_flight(const Setting& setting) {
     check(element == static_cast<float>(job.world_size()), "an op without a handle");
 }
 
-/// Each thread has a job of its own, and the ranks start them in different orders.
+/// Each thread has its own job, and the ranks start the threads in different orders.
 void several_jobs_in_several_threads(const Setting& setting) {
   constexpr std::uint32_t kJobs = 4;
   Threads threads;
@@ -99,8 +100,8 @@ void several_jobs_in_several_threads(const Setting& setting) {
   threads.join();
 }
 
-/// The threads take turns at starting, which is the order that the ranks must agree on, and wait at
-/// the same time.
+/// The threads start ops one after the other, in the order on which the ranks must agree, and wait
+/// at the same time.
 void one_job_from_several_threads(const Setting& setting) {
   constexpr int kThreads = 3;
   constexpr int kTurns = 90;
@@ -124,7 +125,7 @@ void one_job_from_several_threads(const Setting& setting) {
   threads.join();
 }
 
-/// Rank 0 starts an op of one job alone; the others start theirs after a barrier of another job.
+/// Rank 0 alone starts an op of one job; the others start theirs after a barrier of another job.
 void wait_for_is_bounded(const Setting& setting) {
   Communicator job = setting.join(1);
   Communicator signal = setting.join(2);
@@ -139,7 +140,7 @@ void wait_for_is_bounded(const Setting& setting) {
       error_of(ErrorCode::kInvalidArgument, "statistics() of a running op",
                [&] { op.work.statistics(); });
       std::vector<std::uint16_t> others;
-      // Of other hosts' ranks nothing is known before a host's own ones have called it.
+      // Ranks of other hosts are not known before all ranks of this host have called the op.
       const std::uint16_t known =
           setting.has_hosts ? setting.job.local_world_size : job.world_size();
       for (std::uint16_t rank = 1; rank < known; ++rank) others.push_back(rank);
@@ -179,8 +180,8 @@ void barrier_waits_for_all(const Setting& setting) {
   barrier.wait();
 }
 
-/// Nobody waits for an op by itself: the queue drives them. Rank 0 has begun a barrier before all
-/// sums, which the others begin after them.
+/// Nobody waits for a single op: the queue drives them. Rank 0 has begun a barrier before all sums;
+/// the others begin it after them.
 void completions_in_the_order_of_ends(const Setting& setting) {
   constexpr std::uint64_t kSums = 50;
   constexpr std::uint64_t kBarrier = 1000;
@@ -195,7 +196,7 @@ void completions_in_the_order_of_ends(const Setting& setting) {
     sums.push_back(begin(job, i * 500));
     queue.add(sums.back().work, i);
   }
-  CompletionQueue of_some;  // an op may be in two queues, but in one only once
+  CompletionQueue of_some;  // an op may be in two queues, but only once in each
   for (std::uint64_t i = 0; i < kSums; i += 2) of_some.add(sums[i].work, i);
   std::vector<bool> ended(kSums);
   for (std::uint64_t i = 0; i < kSums; ++i) {
@@ -210,7 +211,7 @@ void completions_in_the_order_of_ends(const Setting& setting) {
   if (begins) {
     check(!barrier.done(), "a barrier without the others");
     error_of(ErrorCode::kInvalidArgument, "an op twice in a queue", [&] { queue.add(barrier, 1); });
-    CompletionQueue().add(barrier, 1);  // that goes before the op ends
+    CompletionQueue().add(barrier, 1);  // destroyed before the op ends
   }
   job.barrier().wait();
   if (!begins) queue.add(barrier = late.barrier(), kBarrier);
@@ -220,7 +221,7 @@ void completions_in_the_order_of_ends(const Setting& setting) {
   error_of(ErrorCode::kInvalidArgument, "no op", [&] { queue.add(Work(), 1); });
 }
 
-/// That waits while there is nothing to wait for, and while another thread waits for an op.
+/// The thread waits while there is nothing to wait for, and while another thread waits for an op.
 void completions_wake_a_thread(const Setting& setting) {
   constexpr std::uint64_t kOps = 200;
   Communicator job = setting.join(1);
@@ -245,7 +246,7 @@ void completions_wake_a_thread(const Setting& setting) {
   check(taken == kOps, std::to_string(taken) + " tags of as many ops");
 }
 
-/// An event loop's view of a queue: its descriptor can be read while there is a tag.
+/// A queue in an event loop: its descriptor is readable while there is a tag.
 void completions_by_a_descriptor(const Setting& setting) {
   Communicator job = setting.join(1);
   const auto can_be_read = [](int descriptor, int timeout_ms) {
@@ -280,7 +281,7 @@ void completions_by_a_descriptor(const Setting& setting) {
     check(!can_be_read(descriptor, 0), "an interruption that was told");
     queue.add(pending = job.barrier(), 1);
   }
-  pending.wait();  // its queue is gone
+  pending.wait();  // its queue was destroyed
 }
 
 }  // namespace sluice::api_test

@@ -17,7 +17,7 @@ void check_refused(const std::string& what, const std::function<void()>& call) {
   check_says(error_of(ErrorCode::kUnavailable, what, call), "forked");
 }
 
-/// What a child may do with what it has inherited: let it go.
+/// What a child may do with inherited objects: destroy them.
 void in_the_child(const Setting& setting, Communicator inherited, const Work& pending,
                   CompletionQueue& queue) {
   std::vector<float> tensor(10);
@@ -33,7 +33,7 @@ void in_the_child(const Setting& setting, Communicator inherited, const Work& pe
     check_refused("a bounded wait", [&] { pending.wait_for(std::chrono::seconds(1)); });
   }
   { const Communicator gone = std::move(inherited); }
-  setting.context.~Context();  // for good: this process ends before it would happen again
+  setting.context.~Context();  // not destroyed again: this process ends before that
   check_refused("a Context of its own",
                 [] { const Context own(ContextOptions::from_environment()); });
   check_refused("a shared Context", [] { Context::shared(ContextOptions::from_environment()); });
@@ -41,7 +41,7 @@ void in_the_child(const Setting& setting, Communicator inherited, const Work& pe
 
 }  // namespace
 
-/// Rank 0 forks while its barrier awaits the others, who await its word.
+/// Rank 0 forks while its barrier waits for the others, which wait for its message.
 void forked_children_are_refused(const Setting& setting) {
   Communicator word = setting.join(2);
   Communicator job = setting.join(1);
@@ -67,7 +67,7 @@ void forked_children_are_refused(const Setting& setting) {
     word.barrier().wait();
     job.barrier().wait();
   }
-  job.barrier().wait();  // the parent's job is as it was
+  job.barrier().wait();  // the parent's job is unchanged
 }
 
 }  // namespace sluice::api_test

@@ -1,5 +1,5 @@
-// GlobalTopK: nothing is lost, all ranks have the same threshold, about k sums come, what is
-// special is defined, and a failed op leaves the residual whole.
+// GlobalTopK: nothing is lost, all ranks have the same threshold, about k sums come, special values
+// are defined, and a failed op does not change the residual.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -91,7 +91,7 @@ bool same_on_all(Communicator& job, const Floats& values) {
   return true;
 }
 
-/// What the ranks gave is what was delivered and what they keep.
+/// The sum of what the ranks gave is what was delivered plus what they keep.
 void nothing_is_lost(Communicator& job, const Distribution& distribution, std::uint64_t k,
                      std::uint32_t exact_every) {
   const std::string what =
@@ -178,7 +178,7 @@ void global_top_k_of_special_input(const Setting& setting) {
           "the average of all");
   }
 
-  // Equal elements: the first two on each rank, and where its threshold is used again all.
+  // Equal elements: the first two on each rank; and all, where a rank re-uses its threshold.
   GlobalTopK two({.k = 2, .exact_every = 8});
   std::ranges::fill(tensor, 5.0F);
   std::ranges::fill(residual, 0.0F);
@@ -193,7 +193,8 @@ void global_top_k_of_special_input(const Setting& setting) {
   check(two.all_reduce(job, Floats(100), residual, out).keys().empty(), "zeros are not sent");
   check(two.threshold() == 10 * ranks, "zeros leave the threshold");
 
-  // What is not finite is delivered whatever the threshold, and nothing is kept of it.
+  // Values that are not finite are delivered whatever the threshold is, and no part of them is
+  // kept.
   Floats special(100, 0.001F);
   if (job.rank() == 0) special[3] = std::numeric_limits<float>::quiet_NaN();
   special[50] = kInfinity;
@@ -217,7 +218,7 @@ void global_top_k_that_fails(const Setting& setting) {
   Floats tensor(1'000, 2), residual(1'000, 1), out(1'000, 7);
   GlobalTopK::Options options{.k = 500};
 
-  // On all ranks: all is kept, and the next step delivers it.
+  // On all ranks: everything is kept, and the next step delivers it.
   options.result_bytes = 12;
   GlobalTopK small(options);
   refused("more than the 12 bytes allowed", [&] { small.all_reduce(job, tensor, residual, out); });
@@ -225,8 +226,8 @@ void global_top_k_that_fails(const Setting& setting) {
   check(out == Floats(1'000, 7), "and writes nothing");
   check(small.threshold() == 0, "the threshold stays");
 
-  // On one rank: the others have a threshold then, as the ranks have more than k sums together.
-  // Only after forget() all have the same again.
+  // On one rank: the others have a threshold then, as the ranks together have more than k sums.
+  // Only after forget() all have the same threshold again.
   for (std::size_t i = 0; i < tensor.size(); ++i)
     tensor[i] = i % job.world_size() == job.rank() ? 2.0F : 0.0F;
   std::ranges::fill(residual, 0.0F);
@@ -289,7 +290,8 @@ void global_top_k_that_fails(const Setting& setting) {
 void global_top_k_that_ranks_disagree_about(const Setting& setting) {
   Communicator signal = setting.join(2);
   Communicator job = setting.join(98);
-  signal.barrier().wait();  // else the end of the job may find a rank that has not quite joined
+  // Otherwise the end of the job may meet a rank that has not quite joined.
+  signal.barrier().wait();
   GlobalTopK top_k({.k = 10, .tag = std::uint64_t{job.rank() == 0 ? 1U : 2U}});
   Floats tensor(100, 2), residual(100, 1), out(100);
   error_of(ErrorCode::kOpMismatch, "tags differ",

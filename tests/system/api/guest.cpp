@@ -16,7 +16,7 @@ namespace {
 
 void on_signal(int) {}
 
-/// What a library may not change behind its host's back.
+/// State of the host program that a library must not change.
 struct HostState {
   cpu_set_t affinity{};
   sigset_t mask{};
@@ -52,8 +52,8 @@ std::string status_field(const std::filesystem::path& task, const std::string& f
   return {};
 }
 
-/// Threads other than this one must block what a host handles: SIGINT and SIGTERM, SIGCHLD,
-/// SIGUSR1.
+/// Threads other than this one must block signals that a host program handles: SIGINT and SIGTERM,
+/// SIGCHLD, SIGUSR1.
 void check_threads_block_signals() {
   int others = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -1,4 +1,4 @@
-// Whether the library leaves its host process as it found it.
+// Checks that the library does not change its host process.
 #pragma once
 
 namespace sluice::api_test {

@@ -1,5 +1,5 @@
-// One rank of the public API's tests: `api SCENARIO...` or `api all`, once per rank. Silent when
-// all is right; else it says what is wrong and ends with 1.
+// One rank of the public API's tests: `api SCENARIO...` or `api all`, once per rank. It prints
+// nothing if all is right; otherwise it says what is wrong and ends with 1.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -21,7 +21,7 @@ Error error_of(ErrorCode code, const std::string& what, const std::function<void
   throw Failure(what + ": no error");
 }
 
-/// "rank 1 has FIELD VALUE, rank 0 has VALUE": whoever came first is named first.
+/// "rank 1 has FIELD VALUE, rank 0 has VALUE": the rank that came first is named first.
 void check_says_both(const Error& error, const std::string& field, const std::string& of_first,
                      const std::string& of_other) {
   check_says(error, "has " + field);
@@ -37,7 +37,7 @@ struct Scenario {
   const char* name;
   void (*run)(const Setting&);
   std::uint16_t least_ranks;
-  bool on_request = false;  ///< "all" is without it: it takes long where it is sanitized
+  bool on_request = false;  ///< "all" does not include it, as it takes long with sanitizers
 };
 
 constexpr Scenario kScenarios[] = {
@@ -117,11 +117,11 @@ bool is_chosen(const std::vector<std::string>& names, const Scenario& scenario) 
   return false;
 }
 
-/// Whoever starts hosts of several ranks tells each how many there are.
+/// Whoever starts hosts with several ranks tells each rank how many its host has.
 Setting setting_of(Context& context, const JobOptions& job, bool has_aggregators) {
   if (job.local_world_size == 0)
     return {.context = context, .job = job, .has_aggregators = has_aggregators};
-  std::int32_t ranks = job.local_world_size;  // of the host that has the most
+  std::int32_t ranks = job.local_world_size;  // of the largest host
   ReduceOptions largest;
   largest.reduction = Reduction::kMax;
   Communicator(context, job).all_reduce(std::span(&ranks, 1), largest).wait();

@@ -1,4 +1,4 @@
-// Joining, leaving, and leaving others alone.
+// Joining, leaving, and the effects of leaving on others.
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -25,11 +25,11 @@ void joined_and_left_again_and_again(const Setting& setting) {
   for (int life = 0; life < 50; ++life) {
     Communicator job = setting.join(7);
     check_sum(job, "life " + std::to_string(life));
-    if (life % 2 == 0) job.leave();  // else the destructor does
+    if (life % 2 == 0) job.leave();  // otherwise the destructor does
   }
 }
 
-/// The old object may still live when the job is joined again; two lives at once are refused.
+/// The old object may still live when the job is joined again; two memberships at once are refused.
 void rejoined_beside_the_old(const Setting& setting) {
   Communicator job = setting.join(7);
   check_sum(job, "the first life");
@@ -54,7 +54,7 @@ void after_leaving(const Setting& setting) {
   check(work.done() && work.error().has_value(), "the op after leave() has ended with an error");
 }
 
-/// The last rank leaves in good order; then the others call a collective.
+/// The last rank leaves in order; then the others call a collective.
 void a_rank_that_left_is_named(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);
@@ -76,9 +76,9 @@ namespace {
 
 enum class Unwinds { kBeforeAnOp, kWithAnOpPending, kAlready };
 
-/// The last rank's part: an exception destroys its communicator, or was thrown before it joined.
-/// All have the sum before: with an op pending it ends the job at once. They call the next op after
-/// that.
+/// The last rank: an exception destroys its communicator, or was thrown before it joined. Before
+/// that all have a sum, as with an op pending it would end the job at once. They call the next op
+/// after that.
 void fail(const Setting& setting, Communicator& signal, Unwinds when) {
   struct AtEnd {
     explicit AtEnd(std::function<void()> c) : call(std::move(c)) {}
@@ -107,7 +107,7 @@ void fail(const Setting& setting, Communicator& signal, Unwinds when) {
 
 }  // namespace
 
-/// The other ranks hear that it was an exception.
+/// The error of the other ranks says that it was an exception.
 void destroyed_by_an_exception(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);
@@ -128,7 +128,7 @@ void destroyed_by_an_exception(const Setting& setting) {
   }
 }
 
-/// The last rank starts an op that rank 0 has not, and destroys its communicator.
+/// The last rank starts an op that rank 0 has not started, and destroys its communicator.
 void destroyed_with_ops_pending(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);
@@ -158,8 +158,8 @@ void destroyed_with_ops_pending(const Setting& setting) {
   check_sum(again, "the job joined again");
 }
 
-/// The last rank aborts in one thread while it waits in another for what rank 0 never starts. Rank
-/// 0 looks for the failure without a call that could tell.
+/// In the last rank, one thread aborts while another waits for an op that rank 0 never starts. Rank
+/// 0 looks for the failure without a call that could report it.
 void aborted_by_a_thread(const Setting& setting) {
   using namespace std::chrono_literals;
   const std::uint16_t last = setting.job.world_size - 1;
@@ -201,7 +201,7 @@ void aborted_by_a_thread(const Setting& setting) {
   check(!again.failure(), "failure() after leaving in an orderly way");
 }
 
-/// Rank 0 starts an op that the others never do, and waits for nothing.
+/// Rank 0 starts an op that the others never start, and waits for nothing.
 void ops_that_time_out(const Setting& setting) {
   using namespace std::chrono_literals;
   Communicator signal = setting.join(2);
@@ -250,8 +250,8 @@ void ops_that_time_out(const Setting& setting) {
   check_sum(job, "an op after one that was done in time");
 }
 
-/// The last rank leaves while an op of all ranks is under way: on each rank the op has ended well
-/// or with an error, and nobody waits. Then the job is joined again.
+/// The last rank leaves while an op of all ranks is under way: on each rank the op ends, with or
+/// without an error, and nobody waits for ever. Then the job is joined again.
 void left_during_an_op(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);

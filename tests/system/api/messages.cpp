@@ -25,7 +25,7 @@ void pass_around(Communicator& job, std::uint64_t count) {
   const std::uint16_t after = neighbour(job, 1);
   const std::uint16_t before = neighbour(job, job.world_size() - 1u);
   const std::vector<T> sent = elements<T>(count, job.rank());
-  std::vector<T> received = elements<T>(count, 99);  // all of it must go
+  std::vector<T> received = elements<T>(count, 99);  // all of it must be overwritten
   const Work send = job.send(std::span(sent), after);
   const Work recv = job.recv(std::span(received), before);
   recv.wait();
@@ -35,7 +35,8 @@ void pass_around(Communicator& job, std::uint64_t count) {
             std::to_string(before));
 }
 
-/// Rank 0 sends to rank 1 as `call` says; what each side does for its message. Others do nothing.
+/// Rank 0 sends to rank 1 with `call`; each side does what is given for its message. Other ranks do
+/// nothing.
 void between_two(Communicator& job, const std::function<void()>& sends,
                  const std::function<void()>& receives) {
   if (job.rank() == 0) sends();
@@ -58,7 +59,8 @@ void messages_around_a_ring(const Setting& setting) {
   pass_around<std::uint8_t>(job, 5001);
 }
 
-/// From each rank to each: all sends before the first recv, and waited for in yet another order.
+/// From each rank to each: all sends come before the first recv, and are waited for in another
+/// order.
 void messages_between_all_at_once(const Setting& setting) {
   Communicator job = setting.join(1);
   constexpr std::uint64_t kCount = 200'001;
@@ -78,7 +80,7 @@ void messages_between_all_at_once(const Setting& setting) {
       check(same<float>(received[r], elements<float>(kCount, r)), "from " + std::to_string(r));
 }
 
-/// Some small and some large ones; the receiver comes late to some, and early to others.
+/// Some small and some large messages; the receiver is late for some, and early for others.
 void messages_keep_their_order(const Setting& setting) {
   Communicator job = setting.join(1);
   constexpr unsigned kMessages = 300;
@@ -164,10 +166,10 @@ void messages_are_checked(const Setting& setting) {
           [&] { job.send(tensor.data(), 1, static_cast<ElementType>(10), other); });
   refused("recv: ",
           [&] { job.recv(tensor.data(), ~std::uint64_t{0}, ElementType::kFloat32, other); });
-  pass_around<float>(job, 1000);  // no refusal has begun anything
+  pass_around<float>(job, 1000);  // refused calls have started nothing
 }
 
-/// Both are told; the other direction, other ranks and collectives go on.
+/// Both sides get an error; the other direction, other ranks and collectives are not affected.
 void messages_that_the_sides_disagree_about(const Setting& setting) {
   const auto disagree = [&](const std::string& field, const std::string& of_sender,
                             const std::string& of_receiver,
@@ -187,7 +189,7 @@ void messages_that_the_sides_disagree_about(const Setting& setting) {
         job,
         [&] {
           job.send(std::span(tensor), 1).wait();
-          signal.barrier().wait();  // else the end may find the receiver without that message
+          signal.barrier().wait();  // otherwise the end may meet the receiver without that message
           fails(sends(job));
           fails(job.send(std::span(tensor), 1));
           job.recv(std::span(tensor), 1).wait();
@@ -219,8 +221,8 @@ void messages_that_the_sides_disagree_about(const Setting& setting) {
   disagree("element type", "float", "int32", send(50, kType, 0), recv(50, ElementType::kInt32, 0));
 }
 
-/// Who sends or receives first waits, and is told for whom: on a channel that is new, and then on
-/// one that is there.
+/// The side that sends or receives first waits, and is told which rank it waits for: on a new
+/// channel, and then on an existing one.
 void messages_await_the_other_side(const Setting& setting) {
   Communicator job = setting.join(1);
   Communicator signal = setting.join(2);
@@ -252,7 +254,7 @@ void messages_await_the_other_side(const Setting& setting) {
   for (int turn = 0; turn < 2 && job.rank() > 1; ++turn) signal.barrier().wait();
 }
 
-/// Rank 1 has received one message and leaves in good order; the next has no receiver.
+/// Rank 1 has received one message and leaves in order; the next message has no receiver.
 void messages_to_one_that_left(const Setting& setting) {
   Communicator signal = setting.join(2);
   Communicator job = setting.join(1);
@@ -276,7 +278,8 @@ void messages_to_one_that_left(const Setting& setting) {
   signal.barrier().wait();
 }
 
-/// The last rank sends what nobody receives, and leaves: the job is aborted, as with an op pending.
+/// The last rank sends a message that nobody receives, and leaves: the job is aborted, as with an
+/// op pending.
 void left_with_messages_pending(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);
@@ -303,7 +306,8 @@ void left_with_messages_pending(const Setting& setting) {
   pass_around<float>(again, 100);
 }
 
-/// Rank 0 awaits what the last rank never sends: at once, or after a first message between them.
+/// Rank 0 waits for a message that the last rank never sends: at once, or after a first message
+/// between them.
 void messages_that_time_out(const Setting& setting) {
   const std::uint16_t last = setting.job.world_size - 1;
   Communicator signal = setting.join(2);
@@ -319,7 +323,7 @@ void messages_that_time_out(const Setting& setting) {
       work = job.recv(std::span(tensor), last);
       work.set_timeout(std::chrono::milliseconds(50));
     } else {
-      work = job.barrier();  // which rank 0 never begins
+      work = job.barrier();  // rank 0 never begins it
     }
     const std::string number = met ? "1" : "0";
     const Error error =

@@ -16,7 +16,8 @@ namespace {
 template <class T>
 void broadcast(Communicator& job, std::uint64_t count) {
   for (std::uint16_t root = 0; root < job.world_size(); ++root) {
-    std::vector<T> tensor = elements<T>(count, job.rank());  // what is not the root's must go
+    // The other ranks' data must be overwritten.
+    std::vector<T> tensor = elements<T>(count, job.rank());
     job.broadcast(std::span(tensor), root).wait();
     check(same<T>(tensor, elements<T>(count, root)),
           "broadcast of " + std::to_string(count) + " " +
@@ -24,7 +25,7 @@ void broadcast(Communicator& job, std::uint64_t count) {
   }
 }
 
-/// The ranks' parts one after the other, and where rank r's begins.
+/// The ranks' parts one after the other, and where the part of rank r begins.
 template <class T>
 struct Gathered {
   explicit Gathered(const std::vector<std::uint64_t>& counts) {
@@ -54,7 +55,7 @@ void gather(Communicator& job, const std::vector<std::uint64_t>& counts, bool in
   check(same<T>(part, elements<T>(count, job.rank())), "all_gather leaves its input");
 }
 
-/// As all_gather, but only to the root; and back from it.
+/// As all_gather, but only to the root; then the reverse.
 template <class T>
 void gather_and_scatter(Communicator& job, const std::vector<std::uint64_t>& counts,
                         std::uint16_t root, bool in_place) {
@@ -81,8 +82,8 @@ void gather_and_scatter(Communicator& job, const std::vector<std::uint64_t>& cou
   if (is_root) check(same<T>(whole, expected.all), "scatter leaves its input");
 }
 
-/// From rank `from` to rank `to` go `unit` * (from + 2 * to) elements, but of rank 1 to itself
-/// none.
+/// Rank `from` sends `unit` * (from + 2 * to) elements to rank `to`, but rank 1 sends none to
+/// itself.
 template <class T>
 void exchange(Communicator& job, std::uint64_t unit) {
   const unsigned ranks = job.world_size();
@@ -119,7 +120,7 @@ void broadcasts_from_every_root(const Setting& setting) {
   }
 }
 
-/// The root's tensor is only read, as of a file that is mapped.
+/// The root's tensor is only read, for example from a file that is mapped read-only.
 void broadcasts_what_is_read_only(const Setting& setting) {
   Communicator job = setting.join(1);
   constexpr std::size_t kBytes = 1 << 16;
@@ -237,7 +238,7 @@ void moves_are_checked(const Setting& setting) {
           [&] { job.all_reduce(std::span(tensor), bits); });
 }
 
-/// The job ends with each, on all ranks.
+/// Each of these ends the job on all ranks.
 void moves_that_ranks_disagree_about(const Setting& setting) {
   std::vector<float> tensor(100);
   const std::vector<float> part(10);
@@ -245,7 +246,8 @@ void moves_that_ranks_disagree_about(const Setting& setting) {
     Communicator job = setting.join(9);
     Communicator signal = setting.join(2);
     job.barrier().wait();
-    signal.barrier().wait();  // else the end of the job may find a rank without that op's result
+    // Otherwise the end of the job may meet a rank without that op's result.
+    signal.barrier().wait();
     const Work work = start(job, job.rank() == 0);
     check_says(error_of(ErrorCode::kOpMismatch, what, [&] { work.wait(); }), what);
   };
@@ -257,7 +259,7 @@ void moves_that_ranks_disagree_about(const Setting& setting) {
   });
   disagree("checksum of the ranks' counts", [&](Communicator& job, bool first) {
     std::vector<std::uint64_t> counts(job.world_size(), 0);
-    counts[first ? 0 : 1] = 10;  // as many in all
+    counts[first ? 0 : 1] = 10;  // the sum is the same
     return job.all_gather(part.data(), tensor.data(), counts, ElementType::kFloat32);
   });
 }

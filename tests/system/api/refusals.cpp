@@ -1,4 +1,4 @@
-// Calls that cannot be right: ranks that disagree, arguments out of range.
+// Invalid calls: ranks that disagree, arguments out of range.
 #include <functional>
 #include <span>
 
@@ -63,7 +63,7 @@ const std::vector<Disagreement>& disagreements() {
          if (first) tensor.type = ElementType::kInt32;
          return job.all_reduce(tensor, 12);
        }},
-      {"reduction", "avg", "sum",  // which is not summed by hosts, and which is
+      {"reduction", "avg", "sum",  // one is not summed by hosts, the other is
        [](Communicator& job, bool first, std::span<std::byte>) -> Work {
          SparseTensor tensor;
          tensor.type = ElementType::kInt32;
@@ -105,7 +105,7 @@ void check_disagreement(const Setting& setting, const Disagreement& d) {
   Communicator job = setting.join(1);
   std::vector<std::byte> memory(kCount * 8);
   start(job, memory, ElementType::kFloat32).wait();
-  signal.barrier().wait();  // else the end of the job may find a rank without that op's result
+  signal.barrier().wait();  // otherwise the end of the job may meet a rank without that op's result
   const bool first = job.rank() == 0;
   const Work work = d.start(job, first, memory);
   const Error error =
@@ -190,7 +190,7 @@ void invalid_arguments(const Setting& setting) {
   wrong_job("history must be 0 or a power of two", [](JobOptions& o) { o.history = 3; });
   refused("exists already", [] { const Context second(ContextOptions::from_environment()); });
 
-  job.all_reduce(std::span(tensor)).wait();  // no refusal has harmed the job
+  job.all_reduce(std::span(tensor)).wait();  // refused calls have not harmed the job
   check(tensor[999] == static_cast<float>(job.world_size()), "the sum after the refusals");
 }
 

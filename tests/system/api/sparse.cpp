@@ -23,7 +23,7 @@ struct Pairs {
   }
 };
 
-/// Every rank has its own keys, and some of which several have the same.
+/// Every rank has its own keys, and some keys that several ranks have.
 Pairs pairs_of(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint64_t row) {
   Pairs pairs;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -50,7 +50,7 @@ std::map<std::uint64_t, std::vector<float>> sums_of(unsigned ranks, std::uint64_
   return sums;
 }
 
-/// In the caller's memory, as pairs and as a tensor.
+/// The sums as pairs and as a tensor, in the caller's memory.
 void copies_are_the_same(const SparseWork& work, std::uint64_t key_bound, std::uint64_t row,
                          const std::string& what) {
   std::vector<std::uint64_t> keys(work.size());
@@ -114,7 +114,7 @@ void sparse_sums(const Setting& setting) {
   sums_are_right(job, 20'000, 1, 1);
   sums_are_right(job, 20'000, 1'000'000'007, 1);
   sums_are_right(job, 3'000, 17, 64);
-  sums_are_right(job, 200, 17, 5'000);  // more than a packet holds
+  sums_are_right(job, 200, 17, 5'000);  // more than fit into a packet
   sums_are_right(job, 20, 17, 100'000);
   sums_are_right(job, 20'000, 3, 1, 150);
   sums_are_right(job, 1'000, 3, 5, std::numeric_limits<double>::infinity());
@@ -127,7 +127,7 @@ float random_value(std::uint64_t& state) {
   return static_cast<float>(static_cast<std::int32_t>(state >> 32)) * 0x1p-31F;
 }
 
-/// A rank's keys, and rows of its own magnitude.
+/// A rank's keys, and rows with its own magnitude.
 Pairs random_pairs(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint64_t row) {
   Pairs pairs = pairs_of(rank, count, step, row);
   std::uint64_t state = rank;
@@ -135,7 +135,7 @@ Pairs random_pairs(unsigned rank, std::uint64_t count, std::uint64_t step, std::
   return pairs;
 }
 
-/// No further off than the header says, where a scale is for no larger magnitudes than all have.
+/// The error is within the header's bound, if a scale is used only for rows of about one magnitude.
 void encoded_sums_are_near(Communicator& job, Encoding encoding, std::uint64_t seed,
                            std::uint64_t row) {
   constexpr std::uint64_t kCount = 3'000, kStep = 5;
@@ -189,7 +189,7 @@ void encoded_sparse_sums(const Setting& setting) {
       encoded_sums_are_near(job, encoding, 0, row);
       if (is_scaled(encoding)) encoded_sums_are_near(job, encoding, 11, row);
     }
-  // A chunk that holds NaN is NaN in whole, and no other is.
+  // A chunk with a NaN becomes NaN completely; others do not.
   const std::vector<std::uint64_t> keys{0, 1, 100'000};
   const std::vector<float> rows{std::numeric_limits<float>::quiet_NaN(), 1, 1};
   SparseOptions options;
@@ -257,14 +257,14 @@ void sparse_sums_refused(const Setting& setting) {
   refused("the threshold is -2", [&] { job.all_reduce({}, 10, negative); });
 
   SparseTensor long_row;
-  long_row.row_elements = (std::uint64_t{1} << 61) - 1;  // a prime, and its bytes overflow
+  long_row.row_elements = (std::uint64_t{1} << 61) - 1;  // a prime; the number of bytes overflows
   long_row.type = ElementType::kInt64;
   refused("row_elements is 2305843009213693951; 1..2^40 expected",
           [&] { job.all_reduce(long_row, 10); });
-  long_row.row_elements = (std::uint64_t{1} << 31) - 1;  // a prime: an element is a part
+  long_row.row_elements = (std::uint64_t{1} << 31) - 1;  // a prime: a part has one element
   job.all_reduce(long_row, 10).wait();
 
-  // A result above its bound fails on those whose bound it is, and the job goes on.
+  // A result above its bound fails on the ranks with that bound, and the job continues.
   const Pairs pairs = pairs_of(job.rank(), 1'000, 1, 1);
   SparseOptions bounded;
   bounded.result_bytes = job.rank() == 0 ? 600 : 1 << 20;

@@ -1,4 +1,4 @@
-// split and duplicate: communicators of some of the ranks, or of all of them once more.
+// split and duplicate: communicators of some ranks, or of all ranks again.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -19,14 +19,14 @@ void check_sum(Communicator& job, const std::string& what) {
   check(wrong_elements(tensor, job.world_size(), block) == 0, what);
 }
 
-/// What each rank has, by rank.
+/// The values of all ranks, by rank.
 std::vector<std::int64_t> gathered(Communicator& job, std::int64_t own) {
   std::vector<std::int64_t> all(job.world_size());
   job.all_gather(std::span<const std::int64_t>(&own, 1), std::span(all)).wait();
   return all;
 }
 
-/// As many as are `first`, first + step, ... below `end`.
+/// The numbers `first`, first + step, ... below `end`.
 std::vector<std::int64_t> counted(std::int64_t first, std::int64_t step, std::int64_t end) {
   std::vector<std::int64_t> all;
   for (std::int64_t i = first; i < end; i += step) all.push_back(i);
@@ -53,7 +53,7 @@ void splits_into_parts(const Setting& setting) {
   check(job.job_id() == 1 && part.job_id() != 1, "a part's id is not the whole's");
 }
 
-/// In a job that the others know by a name, and one rank by its number.
+/// In a job that one rank joins by number and the others by name.
 void splits_that_some_take_no_part_in(const Setting& setting) {
   JobOptions options = setting.job;
   options.job = "bert-large";
@@ -73,7 +73,7 @@ void splits_that_some_take_no_part_in(const Setting& setting) {
   check_sum(job, "a sum of the whole");
 }
 
-/// Each with an order of calls of its own.
+/// Each has its own order of calls.
 void duplicates(const Setting& setting) {
   Communicator job = setting.join(1);
   Communicator twin = job.duplicate().join();
@@ -89,7 +89,7 @@ void duplicates(const Setting& setting) {
   check(one[7] == job.world_size() && two[7] == 2.0F * job.world_size(), "both sums");
 }
 
-/// Also before it has been joined.
+/// A part may also be destroyed before it was joined.
 void parts_outlive_the_whole(const Setting& setting) {
   std::optional<Communicator> job = setting.join(1);
   Communicator twin = job->duplicate().join();
@@ -103,7 +103,7 @@ void parts_outlive_the_whole(const Setting& setting) {
   check_sum(part, "a sum of the part");
 }
 
-/// With messages in it, beside others.
+/// With messages in a part and in others.
 void parts_of_parts(const Setting& setting) {
   Communicator job = setting.join(1);
   const SplitWork by_pair = job.split(job.rank() / 2), by_rank = job.split(job.rank());
@@ -124,7 +124,7 @@ void splits_that_ranks_disagree_about(const Setting& setting) {
   Communicator signal = setting.join(2);
   {
     Communicator job = setting.join(1);
-    signal.barrier().wait();  // nobody still joins
+    signal.barrier().wait();  // all have joined
     const SplitWork split = job.rank() == 0 ? job.duplicate() : job.split(0);
     error_of(ErrorCode::kOpMismatch, "a duplicate here and a split there", [&] { split.join(); });
     const SplitWork late = job.split(0);

@@ -17,7 +17,7 @@ template <class T>
 T encode(int value) {
   return static_cast<T>(value);
 }
-/// Of either sign in unsigned types: modulo, as their arithmetic is.
+/// Values of both signs in unsigned types: modulo, as their arithmetic is.
 template <>
 inline BFloat16 encode<BFloat16>(int value) {  // exact below 2^8
   return {

@@ -1,5 +1,5 @@
-"""One rank of a job in Python: `rank.py SCENARIO`. Silent when all is right; what it says, the test
-awaits."""
+"""One rank of a job in Python: `rank.py SCENARIO`. It prints nothing if all is right, except what
+the test waits for."""
 import asyncio
 import concurrent.futures
 import contextlib
@@ -74,7 +74,7 @@ def moves(job):
 
 
 def dtypes_that_differ():
-    """Bits are moved between equal dtypes alone."""
+    """Bits are moved only between equal dtypes."""
     calls = [lambda job, array: job.broadcast(array), lambda job, array: job.all_gather(array),
              lambda job, array: job.gather(array), lambda job, array: job.all_to_all(array),
              lambda job, array: job.scatter(np.tile(array, RANKS), array)]
@@ -96,7 +96,7 @@ def dtypes_that_differ():
 
 
 def bools_of_any_byte(job):
-    """Each but 0 is true."""
+    """Each value except 0 is true."""
     def bools():
         return np.array([2 << RANK, 0, 1, 4 * (RANK == 0)], np.uint8).view(bool)
 
@@ -241,7 +241,7 @@ def memory_of_the_library(job):
     assert sluice.empty(3).dtype == np.float64
     used = sluice.empty(1 << 20, np.uint8)
     used[:] = 7
-    del used  # what comes next may lie there
+    del used  # the next array may use its memory
     assert not sluice.zeros(1 << 20, np.uint8).any()
 
     refused(lambda: sluice.empty((2, -1)), ValueError, "empty", "(2, -1)")
@@ -252,7 +252,7 @@ def memory_of_the_library(job):
 
 
 def memory_goes_with_its_last_view():
-    """Its pages, beyond what is kept for the next array."""
+    """Its pages, except those that are kept for the next array."""
     def held():
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[2]) * os.sysconf("SC_PAGESIZE")  # shared with files
@@ -283,7 +283,7 @@ def memory_is_private_after_fork():
 
 
 def metrics_change_no_signals():
-    """Nor does a forked child, which has none of their threads, wait for these."""
+    """A forked child, which has none of their threads, does not wait for these either."""
     def ignored_signals():
         with open("/proc/self/status", encoding="ascii") as file:
             return next(line for line in file if line.startswith("SigIgn"))
@@ -381,7 +381,7 @@ def compressed_and_summed(job):
 
 
 def largest_of_the_sum(job):
-    """Each rank has an element of its own, and one that all have. Nothing is lost, step by step."""
+    """Each rank has one element of its own, and one that all have. Nothing is lost in any step."""
     rng = np.random.default_rng(RANK)
     given, delivered, residual = (np.zeros(1000, np.float32) for _ in range(3))
     top_k = sluice.GlobalTopK(20, tag=5)
@@ -428,7 +428,7 @@ def arrays_outlive_their_names(job):
     works = []
     for i in range(200):
         works.append(job.all_reduce(np.full(5000, i, np.float32)))
-        job.all_reduce(np.full(5000, 1, np.float32))  # nobody keeps it, or its array
+        job.all_reduce(np.full(5000, 1, np.float32))  # neither the work nor its array is kept
     for i, work in enumerate(works):
         assert (work.wait() == i * RANKS).all()
     job.barrier().wait()
@@ -493,7 +493,7 @@ def splits(job):
 
 
 def arrays_are_let_go(parent):
-    """Each when its own op is done, whatever else is under way."""
+    """Each ends when its own op is done, whatever else is under way."""
     def start_and_forget(size):
         array = np.ones(size, np.float32)
         job.all_reduce(array).wait()
@@ -513,7 +513,7 @@ def arrays_are_let_go(parent):
 
 
 def interrupted_calls(job):
-    """Ctrl-C before the library is called: the op never begins, and its array is let go."""
+    """Ctrl-C before the library is called: the op never begins, and its array is released."""
     array = np.ones(5, np.float32)
     unbegun = weakref.ref(array)
     with replaced(sluice, "call", interrupt):
@@ -538,14 +538,15 @@ def replaced(module, name, function):
 
 
 def closing_waits_for_calls(context):
-    """What one thread closes while another is about to call the library stays until that has."""
+    """An object that one thread closes stays until another thread, which is about to call the
+    library, has done so."""
     job = context.join(job=3)
     calling, closed, ended = threading.Event(), threading.Event(), []
 
     def slow(function, *arguments):
         if function is sluice.lib.sluice_barrier:
             calling.set()
-            ended.append(closed.wait(0.3))  # must not come
+            ended.append(closed.wait(0.3))  # must not end
         return call(function, *arguments)
 
     with replaced(sluice, "call", slow) as call:
@@ -596,7 +597,7 @@ def closed_beside_calls():
 
 
 def contexts_are_shared():
-    """All of a process have the same ports, until the last is closed."""
+    """All contexts of a process share the ports, until the last one is closed."""
     first = sluice.Context()
     with sluice.Context() as second, second.join() as job:
         first.close()
@@ -614,7 +615,7 @@ def contexts_are_shared():
 
 
 def timeline():
-    """Of the setting SLUICE_TIMELINE; the test reads it."""
+    """Writes the file of the setting SLUICE_TIMELINE; the test reads it."""
     with sluice.Context() as context, context.join() as job:
         refused(lambda: context.start_timeline("other"), ValueError, "timeline already")
         job.all_reduce(np.ones(1000, np.float32), tag=9).wait()
@@ -662,7 +663,7 @@ def others_are_awaited(barrier):
 
 
 def waits_are_bounded(job):
-    """Rank 0 looks while the others await its word on another job."""
+    """Rank 0 polls while the others wait for its message in another job."""
     with job._context.join(job=2) as word:
         if RANK == 0 and RANKS > 1:
             barrier = job.barrier()
@@ -684,7 +685,8 @@ def waits_are_bounded(job):
 
 
 def other_threads_run(job):
-    """While one waits: rank 0's barrier ends only when its other thread has let the others go."""
+    """While one thread waits: rank 0's barrier ends only when its other thread has released the
+    others."""
     with job._context.join(job=2) as word:
         if RANK == 0:
             other = threading.Thread(target=lambda: word.barrier().wait())
@@ -740,7 +742,7 @@ def timed_out(parent):
 
 
 def as_they_end(job):
-    """Of two communicators, by waits and by a descriptor."""
+    """For two communicators, by waits and by a descriptor."""
     queue, other_queue = sluice.CompletionQueue(), sluice.CompletionQueue()
     queue.interrupt()
     assert queue.next() is None and queue.next(0) is None and queue.next(0.06) is None
@@ -776,7 +778,7 @@ def as_they_end(job):
 
 
 def awaited_by_tasks(job):
-    """Of two event loops in two threads, while ops begin that nobody awaits."""
+    """For two event loops in two threads, while ops begin that nobody awaits."""
     async def one(number):
         array = np.full(1000 * number, RANK + 1, np.float32)
         assert await others[number % 2].all_reduce(array) is array
@@ -870,7 +872,7 @@ def settings_of_jobs_are_kept():
 
 
 def garbage_in_a_cycle():
-    """What is forgotten in one piece is closed in order: another Context can be opened."""
+    """Objects that are dropped together are closed in order: another Context can be opened."""
     for _ in range(2):
         holder = types.SimpleNamespace(context=sluice.Context())
         holder.job = holder.context.join()
@@ -881,8 +883,8 @@ def garbage_in_a_cycle():
 
 
 def interrupted():
-    """Rank 0 waits for what the other never begins, until a signal comes; the other, until rank 0
-    has left."""
+    """Rank 0 waits for an op that the other never begins, until a signal comes; the other waits
+    until rank 0 has left."""
     with sluice.Context() as context, context.join() as job, context.join(job=2) as other:
         if RANK != 0:
             other.barrier().wait()
@@ -914,7 +916,7 @@ def joins_and_leaves():
 
 
 def interrupted_split():
-    """As interrupted(), in a split."""
+    """As interrupted(), but in a split."""
     with sluice.Context() as context, context.join() as job, context.join(job=2) as other:
         if RANK != 0:
             other.barrier().wait()
@@ -961,7 +963,7 @@ def raises_with_a_message_pending(job, error):
 
 def fails():
     """The last rank's exceptions end its use of jobs one after the other, at last its program. The
-    others, who call a collective, are told which way it was."""
+    others, which call a collective, get an error that says how it ended."""
     failed, left = f"rank {RANKS - 1} failed: an exception", f"rank {RANKS - 1} left the job"
     context = sluice.Context()
     try:
@@ -986,7 +988,7 @@ def fails():
 
 
 def is_left(job, leave, told):
-    """The last rank leaves when all have joined; the others are told."""
+    """The last rank leaves when all have joined; the others get an error."""
     job.barrier().wait()
     if RANK == RANKS - 1:
         return leave()
@@ -996,7 +998,8 @@ def is_left(job, leave, told):
 
 
 def memory_is_freed_too_early():
-    """The last rank's, after its call and before the others': no piece of the op falls to it."""
+    """The last rank ends after its call and before the others' calls: it sums no piece of the
+    op."""
     job = sluice.Context().join()
     freed, size = os.environ["FREED"], 16 << 10
     if RANK < RANKS - 1:

@@ -1,5 +1,5 @@
 """One rank of a job that sums pairs and scipy.sparse matrices in Python: `sparse_rank.py SCENARIO`.
-Silent when all is right."""
+It prints nothing if all is right."""
 import sys
 import weakref
 
@@ -12,7 +12,7 @@ NUMBERS = ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "
 
 
 def pairs_of(rank, dtype=np.float64, row=()):
-    """Every rank has keys of its own, and some of which others have the same. Small whole numbers,
+    """Every rank has its own keys, and some keys that others have, too. Small whole numbers,
     whose sums are exact."""
     numbers = np.random.default_rng(rank)
     keys = np.unique(numbers.integers(0, 1 << 40, 5000) // 7 * 7 % 65521 * 1_000_003)
@@ -21,7 +21,7 @@ def pairs_of(rank, dtype=np.float64, row=()):
 
 
 def sums_of_all(dtype=np.float64, row=()):
-    """Of every rank's pairs, by NumPy."""
+    """The sums of every rank's pairs, by NumPy."""
     parts = [pairs_of(rank, dtype, row) for rank in range(RANKS)]
     keys, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
     sums = np.zeros((keys.size, *row), dtype)
@@ -96,7 +96,7 @@ def types_of_keys(job):
 
 
 def empty_ranks(job):
-    for last in (RANKS - 1, -1):  # who has a key; nobody
+    for last in (RANKS - 1, -1):  # the rank that has a key; no rank
         count = int(last == RANK)
         pairs = np.full(count, 7), np.ones((count, 4), np.float32)
         found, sums = job.sparse_all_reduce(pairs, 8).wait()
@@ -117,7 +117,7 @@ def thresholds(job):
 
 
 def encodings(job):
-    """What ranks have, and its sum, is rounded once to each; whole numbers up to 7 need no more."""
+    """The ranks' values and their sum are rounded once each; whole numbers up to 7 stay exact."""
     keys = np.array([1, OWN_KEY, 1 << 40])
     for encoding in ("float16", "bfloat16", "int8", "int4"):
         for row in ((), (4,)):
@@ -220,7 +220,7 @@ def results_above_their_bound(job):
 
 
 def ranks_that_disagree(context):
-    """The first call ends the job, which a slower rank may learn within its join."""
+    """The first call ends the job; a slower rank may get that error while it joins."""
     if RANKS == 1:
         return
 
@@ -275,7 +275,7 @@ def formats(job):
 
 def types_of_matrices(job):
     for dtype in NUMBERS:
-        if dtype != "float16":  # which scipy has not
+        if dtype != "float16":  # which scipy does not have
             for name in ("csr", "coo"):
                 matrix = matrix_of(RANK, dtype).asformat(name)
                 result = job.sparse_all_reduce(matrix).wait()
@@ -302,7 +302,7 @@ def shapes(job):
 
 
 def stored_twice_and_unsorted(job):
-    """An element is the sum of all that is stored for it, whatever the reduction."""
+    """An element is the sum of all values stored for it, for every reduction."""
     import scipy.sparse
     places = np.array([2, 0, 2, 2]), np.array([3, 1, 0, 3])
     coo = scipy.sparse.coo_matrix((np.array([4.0, 1, 2, RANK + 1]), places), (3, 4))

@@ -2,9 +2,9 @@
 for futures, and wait in any order: `any_order.py SEEDS...`. Every op ends, with the right result.
 
 All ranks draw the same ops from the seed, and each draws for itself how it treats them. A rank
-starts all in that order but for its side of a late message, which it starts at the end. It waits
-for any op that it has started, but for the other side of a late message only at the end. So
-whoever waits, waits for ranks that come.
+starts all in that order, except its side of a late message, which it starts at the end. It waits
+for any op that it has started; for the other side of a late message it waits only at the end. So
+a rank only waits for ranks that come.
 """
 import random
 import sys
@@ -19,8 +19,8 @@ OPS = 40
 
 
 class Op:
-    """What all ranks know of it: `late` is the rank that starts it at the end, if one does. That is
-    the same for all messages of a route, which meet in the order of the calls."""
+    """The part that all ranks know: `late` is the rank that starts it at the end, if there is one.
+    That is the same for all messages of a route, which meet in the order of the calls."""
 
     def __init__(self, shared, number, late):
         self.number = number
@@ -51,7 +51,7 @@ def sparse(op, _):
 
 
 def split(op, own):
-    """Where all parts have the same size, a rank may leave it out."""
+    """If all parts have the same size, a rank may omit it."""
     sent, received = op.sizes[RANK], [row[RANK] for row in op.sizes]
     tensor, output = torch.full((sum(sent),), float(RANK)), torch.empty(sum(received))
     implicit = sent == received == [2] * RANKS and own.random() < 0.5

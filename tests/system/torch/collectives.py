@@ -1,4 +1,4 @@
-"""Every collective, beside what plain arithmetic says. Silent when all is right."""
+"""Every collective, compared with plain arithmetic. It prints nothing if all is right."""
 import datetime
 import functools
 import multiprocessing
@@ -26,7 +26,7 @@ LAST = RANKS - 1
 
 def reference(op, inputs):
     dtype = inputs[0].dtype
-    if dtype.is_complex:  # rounded once, as each part is
+    if dtype.is_complex:  # rounded once, like each part
         parts = reference(op, [torch.view_as_real(one) for one in inputs])
         return torch.view_as_complex(parts)
     if dtype == torch.bool:
@@ -66,7 +66,7 @@ def all_reduce():
 
 
 def start_all_reduce(tensor, op=ReduceOp.SUM):
-    """As dist.all_reduce, which would make real ones of complex numbers."""
+    """As dist.all_reduce, which would convert complex numbers to real ones."""
     options = dist.AllreduceOptions()
     options.reduceOp = op
     return group.default().allreduce([tensor], options)
@@ -162,7 +162,7 @@ def all_to_all():
 
 
 def splits_of_either_form():
-    """Ranks may give what others leave out, and sizes that are equal on one rank alone."""
+    """Ranks may give what others omit, and sizes that are equal only on one rank."""
     def exchange(sizes, explicit):
         sent, received = sizes[RANK], [row[RANK] for row in sizes]
         inputs = torch.cat([torch.full((size,), 10. * RANK + r) for r, size in enumerate(sent)])
@@ -317,7 +317,7 @@ def lazy_holes(rank):
 
 
 def bools_of_any_byte():
-    """Each but 0 is true."""
+    """Each value except 0 is true."""
     def bools(rank):
         return torch.tensor([2 << rank, 0, 1, 4 * (rank == 0)] * 100, dtype=torch.uint8)
 
@@ -399,13 +399,13 @@ def works_and_futures():
     deadline = time.monotonic() + 60
     while not work.is_completed():
         assert time.monotonic() < deadline
-    for _ in range(10):  # their memory is not given to others while the library has it
+    for _ in range(10):  # their memory is not reused while the library has it
         dist.all_reduce(torch.ones(100_000), async_op=True)
     dist.barrier()
 
 
 def callbacks_that_wait():
-    """For collectives that they call, at any depth, and for others."""
+    """Callbacks wait for collectives that they call, at any depth, and for others."""
     def another(depth):
         def after(done):
             if depth == 0:
@@ -421,14 +421,14 @@ def callbacks_that_wait():
     if RANKS == 1:
         return
 
-    # Each waits for the other one of the other rank.
+    # Each waits for the other op of the other rank.
     def receive(_):
         word = torch.empty(3)
         dist.recv(word, 1 - RANK)
         return word
 
-    # PyTorch runs a callback of a future that is done at once, here. So rank 0's are there before
-    # the others' calls let its ops end.
+    # PyTorch runs a callback of a future that is done at once, on this thread. So rank 0's are set
+    # before the others' calls let its ops end.
     gate = dist.new_group()
     if RANK != 0:
         dist.barrier(group=gate)
@@ -444,14 +444,14 @@ def callbacks_that_wait():
 
 
 def a_time_out_beside_a_callback():
-    """Which waits until that has come."""
+    """A callback that waits until that has come."""
     if RANKS == 1:
         return
     gate, came, hasty = dist.new_group(), threading.Event(), dist.AllreduceOptions()
     hasty.timeout = datetime.timedelta(seconds=1)
     if RANK == 0:
         held = dist.all_reduce(torch.ones(3), async_op=True).get_future()
-        released = held.then(lambda _: came.wait(60))  # not done yet: else it would run here
+        released = held.then(lambda _: came.wait(60))  # not done yet: otherwise it would run here
         dist.barrier(group=gate)
         future = group.default().allreduce([torch.ones(3)], hasty).get_future()
         refused(future.wait, RuntimeError, "all_reduce ", "is not done after 1000 ms")
@@ -563,7 +563,7 @@ def sizes_of_all_to_all_differ():
 
 def sequence_numbers():
     default = group.default()
-    ours = group.backend()  # PyTorch 2 asks it of Gloo and NCCL alone
+    ours = group.backend()  # PyTorch 2 calls it only for Gloo and NCCL
     before = ours._get_sequence_number_for_group()
     dist.barrier()
     assert ours._get_sequence_number_for_group() == before + 1
@@ -579,7 +579,7 @@ def in_a_child(work, tensor):
 
 
 def forked_children():
-    """While rank 0's op waits for the others, which await its word."""
+    """While rank 0's op waits for the others, which wait for its message."""
     word = dist.new_group()
     tensor = torch.ones(10)
     if RANK != 0:

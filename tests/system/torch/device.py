@@ -60,7 +60,7 @@ def futures():
 
 
 def late_failure():
-    """A rank that calls something else: a result that is none, and an error that is told."""
+    """A rank calls something else: there is no valid result, and an error is reported."""
     tensor = torch.ones(1000 + group.RANK, device=DEVICE)
     try:
         dist.all_reduce(tensor)

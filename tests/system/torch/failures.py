@@ -1,4 +1,4 @@
-"""What goes wrong, and who is told: `failures.py SCENARIO`. What it says, the test awaits."""
+"""Failures, and which ranks get errors: `failures.py SCENARIO`. The test waits for its output."""
 import contextlib
 import datetime
 import os
@@ -22,7 +22,7 @@ def stops_here():
 
 
 def missing_rank():
-    """The last of three stands still."""
+    """The last of three ranks does not run for a while."""
     group.start(timeout=SECOND * 60)
     one_second = dist.new_group(timeout=SECOND)
     pair = dist.new_group([0, RANKS - 1], timeout=SECOND)
@@ -57,7 +57,7 @@ def missing_rank():
     if RANK == 0:
         error = refused(lambda: dist.broadcast(tensor, 0, group=pair), RuntimeError, "broadcast 1")
         names(error, f"rank 1 .global rank {RANKS - 1}.$")
-    dist.barrier(group=others)  # one that ends would be what the rest are told
+    dist.barrier(group=others)  # if one ended, the others would get that as the reason
     print("told", flush=True)
 
 
@@ -66,7 +66,7 @@ def names(error, pattern):
 
 
 def killed_rank():
-    """The last rank says when it may be killed. What was under way tells which op that was."""
+    """The last rank prints when it may be killed. The error of the pending work names the op."""
     group.start()
     model = DistributedDataParallel(torch.nn.Linear(5, 3))
     dist.barrier()
@@ -108,7 +108,7 @@ def raises():
 
 
 def what_ends_a_group():
-    """And what ends one op: see docs/torch.md."""
+    """Errors that end only one op: see docs/torch.md."""
     group.start()
     hasty = dist.new_group(timeout=SECOND)
     tensor = torch.ones(10)
@@ -116,7 +116,7 @@ def what_ends_a_group():
     refused(lambda: dist.broadcast(torch.ones(3), RANKS), ValueError)  # begins nothing
     sums(hasty)
 
-    if RANK == 0:  # late: the others come when this rank's time is up
+    if RANK == 0:  # late: the others come when this rank's time-out has passed
         refused(lambda: dist.all_reduce(tensor, group=hasty), RuntimeError, "1000 ms")
         dist.barrier()
     else:
@@ -152,7 +152,7 @@ def sums(over):
 
 
 def mismatch():
-    """Ranks that call different things are told what."""
+    """Ranks that call different ops get an error that names both."""
     def told(call, *parts):
         groups.append(dist.new_group())
         refused(lambda: call(groups[-1]), RuntimeError, "different collectives", *parts)
@@ -210,7 +210,7 @@ works = []  # lives on beyond the group
 
 
 def dropped_group():
-    """With works pending, and then used."""
+    """It is destroyed with works pending, and then used."""
     group.start()
     other = dist.new_group()
     dist.barrier()
@@ -245,7 +245,7 @@ def misspelt_settings():
 
 
 def one_cannot_join():
-    """The others learn why long before their time is up."""
+    """The others get the reason long before their time-outs."""
     if RANK == 1:
         refused(lambda: group.start(pg_options={"stream": 1}), ValueError, "did you mean")
     else:
@@ -254,7 +254,7 @@ def one_cannot_join():
 
 
 def disjoint_groups_made_by_their_members():
-    """Each rank calls new_group for its own group alone: they meet by their members."""
+    """Each rank calls new_group only for its own group: a group is found by its members."""
     group.start()
     mine = [1, 2] if RANK in (1, 2) else [0, 3]
     for _ in range(3):
@@ -276,7 +276,7 @@ def groups_in_another_order():
 
 
 def groups_that_wait_for_others():
-    """Of four ranks the last two never call new_group, and yet the first two end."""
+    """The last two of four ranks never call new_group, but the first two end."""
     group.start()
     if RANK < 2:
         dist.new_group([0, 1, RANK + 2])
@@ -293,7 +293,7 @@ def one_cannot_open_its_port():
 
 
 def interrupted():
-    """While it waits for the others for ten minutes."""
+    """It is interrupted while it waits for the others for ten minutes."""
     os.environ["SLUICE_JOIN_TIMEOUT_MS"] = "600000"
     try:
         group.start(timeout=SECOND * 600)
@@ -302,7 +302,7 @@ def interrupted():
 
 
 def one_has_another_secret():
-    """The others' wait for it has a bound, and then they know why."""
+    """The others' wait for it is bounded, and then they get the reason."""
     if RANK == 1:
         os.environ["SLUICE_SECRET"] = "another-secret-than-that-of-the-others"
     error = refused(group.start, RuntimeError)

@@ -1,5 +1,5 @@
-"""What the rank programs share: the default group "sluice", one of Gloo's beside it, and inputs of
-which every rank can compute all."""
+"""What the rank programs share: the default group "sluice", one of Gloo's beside it, and inputs
+that every rank can compute for all ranks."""
 import functools
 import itertools
 import os

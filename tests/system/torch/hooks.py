@@ -30,7 +30,7 @@ def flat(tensors):
 
 
 def gradients(module, hook=None):
-    """Those that the optimizer would see, step by step; the weights stay as they are."""
+    """The gradients for the optimizer, step by step; the weights do not change."""
     model = DistributedDataParallel(module, bucket_cap_mb=1)
     if hook is not None:
         model.register_comm_hook(*hook)
@@ -56,7 +56,7 @@ def nothing_left_out():
 
 
 def what_is_left_out_comes_later():
-    """The sum of all that came, and of what is still left out on any rank, is that of all
+    """The sum of all that arrived, and of what is still left out on any rank, is the sum of all
     gradients."""
     plain = sum(gradients(make()))
     for hook, density in ((sluice_torch.top_k(0.1), 0.1), (sluice_torch.random_k(0.1), 0.1),
@@ -98,7 +98,7 @@ def random_blocks_are_the_same_on_all_ranks():
 
 
 class Bucket:
-    """One parameter's gradients, as DDP would hand them over."""
+    """One parameter's gradients, in the form in which DDP passes them."""
 
     def __init__(self, parameter, gradients):
         self.parameter, self.gradients = parameter, gradients
@@ -124,7 +124,7 @@ def adam_of(parameter):
 
 
 def library_and_tensors_agree():
-    """On which blocks travel, and on every bit of what does and what stays."""
+    """Both agree on which blocks travel, and on every bit that travels or stays."""
     for elements in (0, 1, 255, 256, 10_000):
         adam = adam_of(nn.Parameter(torch.zeros(elements)))
         for make_hook in (lambda **o: sluice_torch.top_k(0.3, **o),
@@ -180,7 +180,7 @@ def of_step(step, rank, elements):
 
 
 def bad_numbers_are_sent_at_once():
-    """The whole block; the others are as if they were not there."""
+    """The whole block is not finite; the others are handled as without it."""
     for compressor, _ in (sluice_torch.top_k(0.01), sluice_torch.threshold(1e9),
                           sluice_torch.random_k(0.01)):
         for bad in (float("nan"), float("inf")):
@@ -215,7 +215,7 @@ def sparse_gradients():
 
 
 def an_overflow_passes():
-    """As a GradScaler's first steps have it: it is told, and the next step is as if it had not
+    """As in a GradScaler's first steps: it is reported, and the next step is as if it had not
     been."""
     for hook in (sluice_torch.top_k(0.5), sluice_torch.threshold(1e-9), sluice_torch.bf16(),
                  sluice_torch.ok_top_k(0.5)):

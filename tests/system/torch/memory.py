@@ -18,7 +18,7 @@ STEPS = 5
 
 
 def is_shared(tensor):
-    """Whether it lies as a whole in regions of this process's own arena."""
+    """Whether all of it lies in regions of this process's own arena."""
     begin = tensor.storage().data_ptr()
     end = begin + tensor.storage().nbytes()
     with open("/proc/self/maps", encoding="utf-8") as file:
@@ -30,7 +30,7 @@ def is_shared(tensor):
 
 
 def scoped():
-    """What a thread makes within a scope, if it is large."""
+    """Tensors that a thread makes within a scope, if they are large."""
     before = torch.ones(100_000)
     with sluice_torch.shared_memory():
         small, large = torch.ones(100), torch.ones(100_000)
@@ -42,7 +42,7 @@ def scoped():
         thread.start()
         thread.join()
         try:
-            torch.empty(100_000, pin_memory=True)  # which is no matter of this allocator
+            torch.empty(100_000, pin_memory=True)  # which this allocator does not serve
         except RuntimeError as error:
             assert any(word in str(error) for word in ("CUDA", "accelerator", "pin_memory")), error
         model = nn.Linear(100, 100)
@@ -68,7 +68,7 @@ def scoped():
 
 
 def nothing_is_left():
-    """Scope by scope, what it has made goes again."""
+    """Tensors made in a scope are freed again."""
     for _ in range(30):
         with sluice_torch.shared_memory():
             tensor = torch.ones(20_000_000)  # 80 MB
@@ -111,7 +111,7 @@ def batch_of(step):
 
 
 def buckets():
-    """Those from the start and those made again after the first step."""
+    """The buckets from the start, and those made after the first step."""
     for options in ({}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
         steps, made_again, losses = model_of(batch_of, **options)
         assert all(map(all, steps)) and len(steps[-1]) > 1, (options, steps)
@@ -127,7 +127,7 @@ def ordinary_buckets():
 
 
 class Rows(Dataset):
-    """Of a tensor that was made before its workers were forked. They scribble on it."""
+    """Items of a tensor that was made before its workers were forked. They overwrite it."""
 
     def __init__(self):
         with sluice_torch.shared_memory():
@@ -139,7 +139,7 @@ class Rows(Dataset):
         return STEPS
 
     def __getitem__(self, step):
-        assert not is_shared(self.rows)  # but the worker's own
+        assert not is_shared(self.rows)  # it is the worker's own
         self.scratch += 1
         with sluice_torch.shared_memory():
             twice = self.rows[step].repeat(2, 1)

@@ -1,5 +1,5 @@
-"""Every collective in each mode of PyTorch that belongs to a thread: `modes.py`. Whoever ends an
-op, the thread that waits or one of ours, writes its result as the caller would have."""
+"""Every collective in each mode of PyTorch that belongs to a thread: `modes.py`. The thread that
+ends an op, which waits for it or is one of ours, writes its result as the caller would have."""
 import contextlib
 
 import torch
@@ -18,7 +18,7 @@ def inputs():
 
 
 def holes():
-    """Not in one piece: the result is copied back."""
+    """Not contiguous: the result is copied back."""
     return torch.full((5, 16), -1.)[:, ::2]
 
 
@@ -32,7 +32,7 @@ def several():
     return [torch.empty(SHAPE) for _ in range(RANKS)]
 
 
-# Each starts its op: what it returns is the work, what will have the result, and the result.
+# Each starts its op and returns the work, the object that will have the result, and the result.
 
 
 def all_reduce():
@@ -187,7 +187,7 @@ def callbacks():
 
 
 def inference_tensors_outside_of_the_mode():
-    """Nobody may write to them, says PyTorch. The error says which op failed, and others go on."""
+    """PyTorch forbids writing to them. The error says which op failed, and others continue."""
     with torch.inference_mode():
         outputs = several()
     work = dist.all_gather(outputs, inputs()[RANK], async_op=True)

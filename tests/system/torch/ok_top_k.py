@@ -103,8 +103,8 @@ def what_it_cannot_take():
 
 
 def a_late_rank():
-    """Others are told that it is late, and that the step is still under way. When that is over, the
-    next step is right, and nothing that was not delivered is lost."""
+    """Others get the errors that it is late, and that the step is still under way. When that is
+    over, the next step is right, and nothing that was not delivered is lost."""
     elements = 1000
     late = dist.new_group(timeout=datetime.timedelta(seconds=3))
     parameter = nn.Parameter(torch.zeros(elements))
@@ -124,7 +124,7 @@ def a_late_rank():
     dist.broadcast(delivered, 0)
     bucket = Bucket(parameter, second.clone())
     until = time.monotonic() + 10
-    while True:  # it is over here when the library has told so
+    while True:  # it is over here when the library has reported it
         try:
             future = hook(state, bucket)
             break
@@ -141,8 +141,8 @@ def a_late_rank():
 
 
 def a_failed_step_leaves_all_out():
-    """At once, while somebody has its work; also one after the group has ended, by the hook. The
-    last scenario, therefore."""
+    """It ends at once, while its work still exists; also after the group has ended, in the hook.
+    The last scenario, for that reason."""
     elements = 1000
     parameter = nn.Parameter(torch.zeros(elements))
     state, hook = sluice_torch.ok_top_k(0.1)

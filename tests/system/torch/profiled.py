@@ -43,7 +43,7 @@ def without_shapes():
 
 
 def from_call_to_end():
-    """Though another thread, or nobody, waits for it, and though the call fails."""
+    """Even if another thread, or nobody, waits for it, and if the call fails."""
     with profiled() as profiler:
         work = dist.all_reduce(torch.ones(1000), async_op=True)
         work.get_future().wait()

@@ -1,4 +1,4 @@
-"""What PyTorch 2 expects of a backend, beside plain arithmetic or Gloo: `pytorch_2.py collectives`,
+"""Features of PyTorch 2's backends, compared with arithmetic or Gloo: `pytorch_2.py collectives`,
 `training` or `ends`. On the CPU, or a GPU (DEV=cuda)."""
 import copy
 import datetime
@@ -77,7 +77,7 @@ def coalesced():
 
 
 def a_failed_block_leaves_no_trace():
-    """In the backend. (PyTorch itself goes on noting calls in place of making them.)"""
+    """In the backend. (PyTorch itself continues to record calls in place of making them.)"""
     tensor = torch.ones(10)
     try:
         with dist._coalescing_manager(device=torch.device(DEVICE), async_ops=True):
@@ -146,7 +146,7 @@ def premultiplied():
 
 
 def device_maps():
-    """Sluice for tensors of the CPU alone, beside another backend for others."""
+    """Sluice only for tensors of the CPU, and another backend for others."""
     mixed = dist.new_group(backend="cpu:sluice,cuda:gloo")
     tensor = torch.ones(10, device="cpu")
     dist.all_reduce(tensor, group=mixed)
@@ -208,9 +208,9 @@ def as_over_gloo(train):
 
 
 def fully_sharded():
-    """Beside one rank that trains on all ranks' batches; also with a factor of its own, which makes
-    PyTorch premultiply. On the CPU, that of 2.6 asks streams
-    for what only CUDA's have, and cannot gather parameters twice, with Gloo as with Sluice."""
+    """Compared with one rank that trains on all ranks' batches; also with a factor of its own,
+    which makes PyTorch premultiply. On the CPU, that of 2.6 asks streams for features that only
+    CUDA's have, and cannot gather parameters twice, with Gloo as with Sluice."""
     for name in "record_event", "wait_event":
         if not hasattr(torch.cpu.Stream, name):
             setattr(torch.cpu.Stream, name, lambda self, event=None: event)
@@ -311,7 +311,7 @@ def pipeline():
 # -------------------------------------------------------------------------------------- its end
 
 def aborted():
-    """Whoever waits for the rank that aborts learns it."""
+    """A rank that waits for the one that aborts gets an error."""
     other = dist.new_group()
     ours = sluice_torch.groups.backend_of(other, "the test")
     if RANK == 0:

@@ -20,8 +20,8 @@ STEPS = 5
 
 
 def trained(over, register, after_step=lambda model: None):
-    """What a model's gradients and parameters were, step by step. All are in one bucket: whose
-    callback comes first among several differs between ranks, whatever the backend."""
+    """A model's gradients and parameters, step by step. All are in one bucket: which
+    of several callbacks comes first differs between ranks, for every backend."""
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(40, 60), nn.Tanh(), nn.Linear(60, 30)),
                                     process_group=over)
@@ -61,7 +61,7 @@ def of_16_bits():
 
 
 def of_bfloat16():
-    """Which Gloo does not sum."""
+    """A type that Gloo does not sum."""
     plain = trained(group.default(), by(default_hooks.allreduce_hook))
     for hook in (default_hooks.bf16_compress_hook,
                  default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook)):
@@ -85,7 +85,8 @@ def in_place_of(owner, name, function):
 
 
 def orthogonalize(matrices, epsilon=0, really=powerSGD_hook._orthogonalize):
-    """That of PyTorch 1.13 asserts a batch of matrices, and its own batched hook gives it one."""
+    """The function of PyTorch 1.13 asserts a batch of matrices, and its own batched hook passes
+    one."""
     really(matrices if matrices.dim() == 3 else matrices[None], epsilon)
 
 
@@ -121,7 +122,7 @@ class LikeNccl:
 
 
 def quantization():
-    """Written for CUDA and NCCL alone: both are out of their way here."""
+    """Hooks that were written only for CUDA and NCCL; here they use neither."""
     def gather(*arguments, really=dist.all_gather, **named):
         return LikeNccl(really(*arguments, **named))
 
@@ -133,7 +134,7 @@ def quantization():
 
 
 def post_local_sgd():
-    """After two steps the ranks average their parameters alone, every second step."""
+    """After two steps the ranks only average their parameters, in every second step."""
     alone = {over: [dist.new_group([rank], backend=backend) for rank in range(RANKS)][RANK]
              for over, backend in ((group.default(), "sluice"), (group.gloo(), "gloo"))}
     found = []

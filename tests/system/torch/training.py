@@ -13,7 +13,7 @@ STEPS = 6
 
 
 def losses(make_model, batch, over, **options):
-    """Of this rank, step by step."""
+    """The losses of this rank, step by step."""
     torch.manual_seed(1)
     model = DistributedDataParallel(make_model(), process_group=over, **options)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
@@ -58,7 +58,7 @@ class Branches(nn.Module):
 
 
 def unused_parameters():
-    """Each rank and step goes another way."""
+    """Each rank takes another path in each step."""
     same_as_over_gloo(Branches, lambda generator, step: (torch.randn(8, 20, generator=generator),
                                                          (step + RANK) % 3),
                       find_unused_parameters=True)
@@ -89,7 +89,7 @@ def beside_a_message():
 
 
 def sharded():
-    """A parameter in shards, as FSDP keeps it: gathered for use, its gradient scattered."""
+    """A parameter in shards, as in FSDP: gathered for use, its gradient scattered."""
     size = 64 * RANKS
     shard = torch.full((64,), float(RANK))
     whole = torch.empty(size)
@@ -104,7 +104,7 @@ def sharded():
 
 
 def made_again():
-    """One job after the other in one process; the first leaves nothing behind."""
+    """One job after the other in one process; nothing of the first is left."""
     dist.destroy_process_group()
     for _ in range(2):
         group.start()

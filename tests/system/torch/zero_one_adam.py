@@ -1,4 +1,5 @@
-"""sluice_torch.ZeroOneAdam, beside Adam and a plain reference: `zero_one_adam.py SCENARIO...`."""
+"""sluice_torch.ZeroOneAdam, compared with Adam and a plain reference: `zero_one_adam.py
+SCENARIO...`."""
 import copy
 import math
 import sys
@@ -52,7 +53,7 @@ def warming_up_it_is_adam():
 
 
 def ranks_step_alone_and_meet():
-    """Beside what all ranks do, computed without Sluice."""
+    """Compared with the result of all ranks, computed without Sluice."""
     for encoding in ("int4", "int8"):
         parameter, optimizer = made(warm_up=0, local_steps=3, encoding=encoding)
         start = parameter.detach().clone()
@@ -79,7 +80,7 @@ def ranks_step_alone_and_meet():
 
 
 def nothing_is_lost():
-    """What a rank's rounding leaves out of one exchange is in the next ones."""
+    """The part that a rank's rounding leaves out of one exchange is in the next ones."""
     parameter, optimizer = made(warm_up=0, local_steps=1, encoding="int4")
     take(parameter, optimizer, [0])
     left = optimizer.state[parameter]["left_out"].clone()

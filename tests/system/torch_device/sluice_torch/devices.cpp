@@ -1,5 +1,5 @@
-// PyTorch's CPU as a device: its tensors pass through pinned memory as CUDA's do, by the same
-// kernels, on streams that are threads and take their time. The caller's stream is its thread.
+// PyTorch's CPU as a device: its tensors pass through pinned memory as those of CUDA do, with the
+// same kernels, on streams that are threads and take time. The caller's stream is its thread.
 #include "bindings/torch/csrc/devices.hpp"
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace sluice_torch {
 namespace {
 
-/// A number in the environment; 0: none.
+/// A number from the environment; 0 if it is not set.
 std::size_t setting(const char* name) {
   const char* const text = std::getenv(name);
   return text == nullptr ? 0 : std::stoul(text);
@@ -22,7 +22,8 @@ std::size_t setting(const char* name) {
 
 fake::FakeDevice& device() {
   static auto* const device = [] {
-    auto* const made = new std::shared_ptr(std::make_shared<fake::FakeDevice>());  // for good
+    // Never destroyed.
+    auto* const made = new std::shared_ptr(std::make_shared<fake::FakeDevice>());
     if (const std::size_t most = setting("FAKE_PINNED_MOST")) (*made)->pinned_most = most;
     if (const std::size_t us = setting("FAKE_DELAY_US"))
       (*made)->delay = [us] { std::this_thread::sleep_for(std::chrono::microseconds(us)); };
@@ -44,7 +45,7 @@ Device::Stream current_stream(at::Device) {
   return nullptr;
 }
 
-void keep(const at::Tensor&, Device::Stream) {}  // what is given to a stream holds them
+void keep(const at::Tensor&, Device::Stream) {}  // the work on the stream holds them
 
 /// Futures that are completed so are complete for this thread, which is all callers' stream.
 void with_stream(at::Device, Device::Stream stream, const std::function<void()>& f) {
