@@ -31,7 +31,7 @@ class Forwarding:
     def wait_for_snooping(self):
         """Waits: until its first queries could be answered, the bridge sends all groups to all."""
         with self.all_frames_of_worker(2) as received:
-            harness.wait_until(lambda: not self.reaches(received), "groups go to who joined them")
+            harness.wait_until(lambda: not self.reaches(received), "groups go to their members")
 
     def all_frames_of_worker(self, host):
         harness.linux.enter_network_namespace(self.network.worker_namespace(host))

@@ -1,4 +1,4 @@
-/* Preloaded into a process, it makes each of its buffer pools look as if one buffer were gone. */
+/* Preloaded into a process, it makes each of its buffer pools seem to lack one buffer. */
 #include <dlfcn.h>
 #include <stddef.h>
 

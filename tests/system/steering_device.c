@@ -1,13 +1,13 @@
 /* Preloaded into a process, it gives the af_packet driver what NICs have: rte_flow. Without rules
  * all frames come to queue 0; a rule of Ethernet, a VLAN or none, IPv4 and UDP to a port brings
- * those to another queue. The kernel does it: the sockets of a port's queues choose by a program of
- * ours. The variable STEERING_REFUSES is a kind of call, "validate" or "create", of which the
- * second one fails. Standard error tells of each rule, for the test.
+ * those to another queue. The kernel does that: a program of ours chooses
+ * among the sockets of a port's queues. The variable STEERING_REFUSES names a kind of call,
+ * "validate" or "create", of which the second one fails. Each rule is printed on standard error.
  *
- * With the variable STEERING_RSS it takes no rules, but has RSS: it spreads UDP datagrams over the
- * queues by DPDK's software Toeplitz hash, with a key and a table that it tells. "key" and "table"
- * are what it does not tell; with "other" it goes by another table than it tells; with "changes" it
- * has another one when it is asked again. As a NIC, it receives nothing before it can spread. */
+ * With the variable STEERING_RSS it accepts no rules, but has RSS: it spreads UDP datagrams over
+ * the queues by DPDK's software Toeplitz hash, with a key and a table that can be read. With "key"
+ * or "table" that one cannot be read; with "other" it uses another table than it reports; with
+ * "changes" it reports another one later. As a NIC, it receives nothing before it can spread. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 struct rte_flow {
   int vlan; /* -1: frames without a tag */
   int udp_port;
-  int queue; /* -1: the rule is gone */
+  int queue; /* -1: the rule was removed */
 };
 static struct rte_flow rules[RULES_MAX];
 static int rules_count;
@@ -43,7 +43,7 @@ static int real_setsockopt(int file, int level, int name, const void* value, soc
   return real.call(file, level, name, value, size);
 }
 
-/* NULL: whether there is RSS, whatever it does not do. */
+/* Whether STEERING_RSS has this value; NULL: whether it is set. */
 static int rss_is(const char* what) {
   const char* const rss = getenv("STEERING_RSS");
   return rss != NULL && (what == NULL || strcmp(rss, what) == 0);
@@ -55,8 +55,8 @@ static int drop_all(int file) {
   return real_setsockopt(file, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-/* The driver tells its packets' version before it binds a queue's socket, and then asks the kernel
- * to spread frames by their hash. */
+/* The driver sets its packets' version before it binds a queue's socket. Then it asks the kernel to
+ * spread frames by their hash. */
 int setsockopt(int file, int level, int name, const void* value, socklen_t size) {
   if (level == SOL_PACKET && name == PACKET_VERSION && sockets_count < QUEUES_MAX) {
     queue_sockets[sockets_count++] = file;
@@ -68,7 +68,7 @@ int setsockopt(int file, int level, int name, const void* value, socklen_t size)
   return real_setsockopt(file, level, name, &group, sizeof group);
 }
 
-/* By which the kernel chooses a frame's queue. */
+/* The program by which the kernel chooses a frame's queue. */
 static int choose_by(struct sock_filter* code, unsigned short length) {
   const struct sock_fprog program = {length, code};
   return real_setsockopt(queue_sockets[0], SOL_PACKET, PACKET_FANOUT_DATA, &program,
@@ -108,7 +108,7 @@ static int refuse(struct rte_flow_error* error, const char* why) {
   return -ENOTSUP;
 }
 
-/* What the rule is; nonzero: another one than this device knows. */
+/* Reads the rule. Not zero: this device does not have such rules. */
 static int read_rule(const struct rte_flow_attr* attributes, const struct rte_flow_item* item,
                      const struct rte_flow_action* action, struct rte_flow* rule) {
   rule->vlan = -1;
@@ -178,13 +178,13 @@ static unsigned queues_count;
 
 static unsigned table_queries;
 
-/* No pattern that a chooser might meet by luck. */
+/* Not a regular pattern, which might be met by chance. */
 static unsigned queue_at(unsigned entry) {
   const unsigned has_changed = rss_is("changes") && table_queries > 1;
   return (entry * 7 / 3 + entry / 16 + has_changed) % queues_count;
 }
 
-/* The hash is the sum of what the bits that are set contribute. */
+/* The hash is the sum of the contributions of all bits that are set. */
 static int spread_by_rss(void) {
   struct sock_filter code[5 + 3 * (2 + 32 * 5) + 2 + 2 * TABLE_SIZE + 1];
   unsigned short length = 0;
@@ -231,7 +231,7 @@ int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info* info) {
   return 0;
 }
 
-/* The driver knows nothing of RSS. */
+/* The driver does not support RSS. */
 int rte_eth_dev_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues,
                           const struct rte_eth_conf* conf) {
   union {

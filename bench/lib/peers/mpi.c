@@ -1,6 +1,6 @@
 /* A rank of the peers over MPI: Open MPI's own AllReduce, a ring AllReduce of dense data, and a
- * sparse AllReduce by AllGather, as users write them. It sums fp32 in place, as told over a socket:
- * see ../ranks.py for what is said. */
+ * sparse AllReduce by AllGather, as users write them. It sums fp32 in place, as requests over a
+ * socket say: see ../ranks.py. */
 #include <limits.h>
 #include <malloc.h>
 #include <sys/socket.h>
@@ -15,7 +15,7 @@ static double run_once(AllReduce* operation, float* tensor, const float* input, 
   const double start = MPI_Wtime();
   operation(tensor, count);
   const double seconds = MPI_Wtime() - start;
-  MPI_Barrier(MPI_COMM_WORLD); /* nobody prepares its next run while others are still at this */
+  MPI_Barrier(MPI_COMM_WORLD); /* no rank prepares its next run before all end this one */
   return seconds;
 }
 
@@ -52,7 +52,7 @@ static int read_request(FILE* requests, Request* r) {
 }
 
 int main(int argc, char** argv) {
-  /* Memory once touched is kept for the next iteration, which then need not fault it in. */
+  /* Memory that was touched is kept for the next iteration, which then has no page faults. */
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   MPI_Init(&argc, &argv);

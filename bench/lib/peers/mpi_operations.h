@@ -1,4 +1,4 @@
-/* What is measured over MPI: each adds up the ranks' tensors in place. */
+/* The measured operations over MPI: each adds up the ranks' tensors in place. */
 #pragma once
 
 #include <mpi.h>
@@ -43,7 +43,7 @@ static Chunk chunk_of(float* tensor, size_t count, int index) {
   return (Chunk){tensor + begin, end - begin};
 }
 
-/* Sends `out` to the right while `in` comes from the left, in pieces; adds them to `in`'s own where
+/* Sends `out` to the right while `in` comes from the left, in pieces; adds them to those of `in` if
  * there is memory for a piece. Chunks have up to `longest` elements: all ranks need as many steps.
  */
 static void shift(Chunk out, Chunk in, size_t longest, float* piece) {
@@ -85,7 +85,7 @@ static int is_zero(const float* values, size_t count) {
   return !nonzero;
 }
 
-/* Non-zero blocks one after another, and which they are. */
+/* Non-zero blocks one after another, and their indices. */
 typedef struct {
   int32_t* indices;
   float* values;

@@ -1,4 +1,4 @@
-/* Which tensors the ranks have, and what their sum is. */
+/* The tensors of the ranks, and their sum. */
 #pragma once
 
 #include "mpi_operations.h"
@@ -10,7 +10,7 @@ static uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/* `nonzero` blocks of them, the first of a random order. */
+/* Chooses `nonzero` of the blocks: the first ones of a random order. */
 static void mark_blocks(unsigned char* marks, size_t blocks, size_t nonzero, uint64_t key) {
   uint32_t* order = allocate(blocks * sizeof(uint32_t));
   memset(marks, 0, blocks);

@@ -204,7 +204,7 @@ def locked_memory(wanted):
     if has_capability(wanted, "ipc_lock"):
         yield Item(OK, "locked memory", "CAP_IPC_LOCK")
     elif limit is None:
-        yield Item(UNKNOWN, "locked memory", "no limit is told")
+        yield Item(UNKNOWN, "locked memory", "the kernel reports no limit")
     elif limit == "unlimited" or int(limit) >= wanted.memory_mib << 20:
         yield Item(OK, "locked memory", f"{limit} bytes")
     else:

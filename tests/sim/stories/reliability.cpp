@@ -56,7 +56,7 @@ STORY("A result that comes again is not written into the next op's tensor") {
   CHECK(counted("worker.drop.stale_round") >= 100);
 }
 
-STORY("Values are added in rank order, whoever comes first") {
+STORY("Values are added in rank order, whichever comes first") {
   begins({.ranks = 4});
   until_sent(3, Kind::kResult, shard(0), rank(0));
   rank(0).stops_for(ms(20));  // behind all others
@@ -106,7 +106,7 @@ STORY(
   all_sums_are_right();
 }
 
-STORY("A rank that nobody else joins gets an error that names who is absent") {
+STORY("A rank that nobody else joins gets an error that names the absent rank") {
   begins({.ranks = 2});
   rank(1).dies();  // before it has joined
   ends();
@@ -291,7 +291,8 @@ STORY("An aggregator's own pause is nobody's silence") {
 
 // --------------------------------------- an unauthenticated peer cannot affect a job
 STORY(
-    "Who overhears all packets of an authenticated job, and sends what he likes, changes nothing") {
+    "A host that overhears all packets of an authenticated job, and sends anything, changes "
+    "nothing") {
   const Trust trust = GENERATE(Trust::kAuthenticated, Trust::kEncrypted);
   begins({.sums = 4, .blocks = 300, .trust = trust, .also = [](Scenario& s) {
             s.overheard = RankSet::first(3);

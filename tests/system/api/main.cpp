@@ -117,7 +117,7 @@ bool is_chosen(const std::vector<std::string>& names, const Scenario& scenario) 
   return false;
 }
 
-/// Whoever starts hosts with several ranks tells each rank how many its host has.
+/// If hosts with several ranks were started, each rank gets the number of ranks on its host.
 Setting setting_of(Context& context, const JobOptions& job, bool has_aggregators) {
   if (job.local_world_size == 0)
     return {.context = context, .job = job, .has_aggregators = has_aggregators};

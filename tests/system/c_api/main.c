@@ -1,5 +1,5 @@
 /* sluice.h, one rank of a job: every function, its errors, and the sizes and values that programs
- * compiled with this header rely on for ever. Silent when all is right. */
+ * compiled with this header rely on for ever. It prints nothing if all is right. */
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -126,7 +126,7 @@ static void check(int right, int line, const char* what) {
 }
 #define CHECK(condition) check((condition) != 0, __LINE__, #condition)
 
-/* That a call is refused, with a message in which `part` occurs. */
+/* Checks that a call is refused, with a message that contains `part`. */
 static void refused(sluice_status status, sluice_status expected, const char* part, int line) {
   check(status == expected, line, sluice_status_name(status));
   check(error.status == status, line, "the error's status");
@@ -181,7 +181,7 @@ static void settings(void) {
   sluice_options_destroy(options);
 }
 
-/* A message longer than there is room for ends with a whole character. */
+/* A message that is cut ends with a whole character. */
 static void long_message(void) {
   char value[2000];
   sluice_options* options = sluice_options_create();
@@ -224,7 +224,7 @@ static void null_handles(void) {
 #define STREAMS 8
 static float tensor[COUNT], result[COUNT];
 
-/* Rank r has r + 1 in every element of its every third block, which has so many; 0: as the job. */
+/* Rank r has r + 1 in all elements of every third block of so many elements; 0: as in the job. */
 static void sums_with_bitmap(sluice_communicator* job, uint16_t block_elements) {
   const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
   const uint32_t block = sluice_op_block_elements(job, SLUICE_FLOAT32, block_elements);
@@ -266,11 +266,11 @@ static void await(sluice_work* work) {
   sluice_work_destroy(work);
 }
 
-/* A program built with the first version of the header tells of a struct without block_elements. */
+/* A program built with the first version of the header passes a struct without block_elements. */
 static void older_options(sluice_communicator* job) {
   sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
   options.size = offsetof(sluice_reduce_options, block_elements);
-  options.block_elements = 65535; /* beyond the caller's struct: not to be read */
+  options.block_elements = 65535; /* behind the caller's struct: must not be read */
   for (size_t i = 0; i < COUNT; ++i) tensor[i] = 1;
   sluice_work* work = NULL;
   CHECK(sluice_all_reduce(job, tensor, tensor, COUNT, SLUICE_FLOAT32, &options, &work, &error) ==
@@ -279,7 +279,7 @@ static void older_options(sluice_communicator* job) {
   for (size_t i = 0; i < COUNT; ++i) CHECK(tensor[i] == (float)sluice_communicator_world_size(job));
 }
 
-/* Every rank's part is its number, rank + 1 times; the last one's is what all get afterwards. */
+/* Every rank's part is its number, rank + 1 times; then all get the last one's part. */
 static void moves(sluice_communicator* job) {
   const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
   uint64_t counts[256];
@@ -384,7 +384,7 @@ static void messages(sluice_communicator* job) {
   CHECK(work == NULL);
 }
 
-/* What 16 bits would cut to a rank that there is. */
+/* Numbers that would be a valid rank if they were cut to 16 bits. */
 static void roots_beyond_16_bits(sluice_communicator* job) {
   const int numbers[] = {65536, -65536, -1};
   const char* const words[] = {" 65536;", " -65536;", " -1;"};
@@ -493,7 +493,7 @@ static void sparse_sums(sluice_communicator* job) {
   sluice_work_destroy(work);
 }
 
-/* Keys in any order, of which rank 2 has one thrice, and rank 0 none. */
+/* Keys in any order; rank 2 has one of them three times, and rank 0 has none. */
 static void sparse_sums_combined(sluice_communicator* job, sluice_work** kept) {
   static const uint64_t keys[4] = {7, 3, 7, 7};
   static const int64_t values[4] = {-1, 5, -2, -4};
@@ -578,7 +578,7 @@ static void sparse_sums_refused(sluice_communicator* job) {
   await(work);
 }
 
-/* A result above the bound of rank 0 fails there alone, and the job goes on. */
+/* A result above the bound of rank 0 fails only there, and the job continues. */
 static void sparse_sums_bounded(sluice_communicator* job) {
   const int bounds = sluice_communicator_rank(job) == 0;
   const sluice_sparse_tensor pairs = sparse_pairs(job);
@@ -602,7 +602,7 @@ static void sparse_sums_bounded(sluice_communicator* job) {
   await(work);
 }
 
-/* A cancelled thread, that is one which ends at the first call that waits. */
+/* A cancelled thread: it ends at the first call that waits. */
 static int destroyed = 0;
 static void* destroy(void* job) {
   pthread_cancel(pthread_self());
@@ -669,7 +669,7 @@ static void bad_arguments(sluice_communicator* job) {
   CHECK(sluice_block_elements(job, (sluice_element_type)10) == 0);
 }
 
-/* Rank 0 looks while the others cannot have come: they await its word on another job. */
+/* Rank 0 polls while the others cannot have come: they wait for its message in another job. */
 static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
   const int looks = sluice_communicator_rank(job) == 0 && sluice_communicator_world_size(job) > 1;
   const sluice_sparse_tensor nothing = SLUICE_SPARSE_TENSOR_INIT;
@@ -752,7 +752,7 @@ static void splits(sluice_context* context, sluice_communicator* job) {
   await(barrier);
 }
 
-/* Tags come as ops end, also of an op whose handle is gone. */
+/* Tags come as ops end, even for an op whose handle was destroyed. */
 static void completions(sluice_communicator* job) {
   sluice_completion_queue* queue = sluice_completion_queue_create();
   uint64_t tag = 0, sum = 0;
@@ -797,7 +797,7 @@ static void completions(sluice_communicator* job) {
   sluice_completion_queue_destroy(queue);
 }
 
-/* A handle that goes does not cancel its op; one that stays outlives its communicator. */
+/* Destroying a handle does not cancel its op; a handle may outlive its communicator. */
 static void handles(sluice_communicator* job, sluice_work** kept) {
   sluice_work* dropped = NULL;
   CHECK(sluice_barrier(job, &dropped, &error) == SLUICE_OK);
@@ -821,8 +821,7 @@ static void handles(sluice_communicator* job, sluice_work** kept) {
   sluice_free(memory);
 }
 
-/* Of one context, which is closed with the last handle. */
-/* Of a job that this program's ranks need no more. */
+/* A job that this program's ranks do not need any more. */
 static void aborted(sluice_communicator* job, sluice_communicator* word) {
   sluice_work* work = NULL;
   CHECK(sluice_communicator_failure(job, &error) == SLUICE_OK);
@@ -848,7 +847,7 @@ static void aborted(sluice_communicator* job, sluice_communicator* word) {
   await(work);
 }
 
-/* The same, by a time-out of rank 0, which waits for what it does not get. */
+/* The same, by a time-out of rank 0, which waits in vain. */
 static void timed_out(sluice_communicator* job, sluice_communicator* word) {
   sluice_work* work = NULL;
   CHECK(sluice_barrier(word, &work, &error) == SLUICE_OK);
@@ -974,7 +973,7 @@ static void compressed_elements(void) {
   REFUSED(sluice_k_for_union(0, 100, 10, 500, 0, 0, &k, &error), SLUICE_INVALID_ARGUMENT, "ranks");
 }
 
-/* Each rank has an element of its own, and one that all have, which alone reaches the threshold. */
+/* Each rank has one element of its own. Only one that all have reaches the threshold. */
 static void largest_of_the_sum(sluice_communicator* job) {
   const uint64_t ranks = (uint64_t)sluice_communicator_world_size(job);
   const int32_t rank = sluice_communicator_rank(job);
@@ -1010,7 +1009,7 @@ static void largest_of_the_sum(sluice_communicator* job) {
   sluice_global_top_k_destroy(NULL);
 }
 
-/* Of a job whose ranks never all come. */
+/* A job whose ranks never all join. */
 static void interrupted_join(sluice_context* context) {
   const int interrupt = 1;
   sluice_communicator* never = NULL;

@@ -2,7 +2,7 @@
 #include "../../../bindings/c/include/sluice/sluice.h"
 #include "check.h"
 
-/* From the preloaded library; it is compiled without. */
+/* In the preloaded library; the program is not linked with it. */
 #pragma weak sluice_options_create
 #pragma weak sluice_options_from_environment
 #pragma weak sluice_options_destroy

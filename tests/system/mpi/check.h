@@ -1,5 +1,6 @@
-/* What the rank programs share: numbers that every rank knows of every other, comparisons bit for
- * bit, and what rank 0 says at the end, which is the same whoever served the calls. */
+/* What the rank programs share: numbers that every rank can compute for every other, comparisons
+ * bit for bit, and the last line of rank 0, which does not depend on the library that served the
+ * calls. */
 #ifndef SLUICE_TESTS_MPI_CHECK_H
 #define SLUICE_TESTS_MPI_CHECK_H
 

@@ -44,7 +44,7 @@ static void check_grid(void) {
   MPI_Comm_free(&grid);
 }
 
-/* Of one rank, and of two groups, each of which gets the sum of the other. */
+/* Communicators of one rank, and between two groups, each of which gets the sum of the other. */
 static void check_what_passes_through(void) {
   check_twice("alone", MPI_COMM_SELF, &rank, 1);
   MPI_Comm half;

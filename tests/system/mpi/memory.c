@@ -1,4 +1,4 @@
-/* Memory of MPI_Alloc_mem: `memory shared` or `memory ordinary` says where it is to lie. */
+/* Memory of MPI_Alloc_mem: `memory shared` or `memory ordinary` says where it must lie. */
 #include <limits.h>
 
 #include "check.h"

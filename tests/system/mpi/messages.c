@@ -1,5 +1,5 @@
-/* A rank that is in a collective goes on serving the messages that it has begun: the others need
- * them to come to the same collective. */
+/* A rank in a collective continues to serve messages that it has begun: the others need these to
+ * reach the same collective. */
 #include "check.h"
 
 enum { kCount = 2000000 };

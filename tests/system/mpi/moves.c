@@ -44,7 +44,7 @@ static void check_predefined(const char* what, MPI_Datatype type, size_t size, i
   }
 }
 
-/* The root's ints are described as they lie; the others' have gaps, which stay as they are. */
+/* The root's ints are described as they lie; the others' have gaps, which do not change. */
 static void check_gaps(void) {
   MPI_Datatype type = with_gaps();
   int* const expected = ints_of(1);
@@ -146,7 +146,7 @@ static void check_all_gather_of_bytes(void) {
   free(all);
 }
 
-/* Parts with gaps, `2 * kCount` ints apart: sent from where they lie together, and from there. */
+/* Parts with gaps, `2 * kCount` ints apart: sent from contiguous memory, and from such parts. */
 static void check_all_gather_with_gaps(void) {
   MPI_Datatype gaps = with_gaps();
   MPI_Datatype part;
@@ -182,8 +182,8 @@ static void check_type_is_refused(int code) {
   check("an uncommitted datatype is refused", class == MPI_ERR_TYPE);
 }
 
-/* All ranks are told; none waits for another one. Where Open MPI 4.1 itself receives such elements
- * it crashes. */
+/* All ranks get an error; none waits for another one. Open MPI 4.1 itself crashes when it receives
+ * such elements. */
 static void check_uncommitted(void) {
   MPI_Datatype type;
   MPI_Type_vector(kCount, 1, 2, MPI_INT, &type);

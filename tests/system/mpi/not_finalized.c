@@ -8,6 +8,6 @@ int main(void) {
   check_sum("a sum", MPI_COMM_WORLD, everyone, ranks, 5000);
   printf("rank %d is done\n", rank);
   fflush(stdout);
-  MPI_Barrier(MPI_COMM_WORLD); /* for mpirun ends the others once one has gone */
+  MPI_Barrier(MPI_COMM_WORLD); /* as mpirun ends the others once one has ended */
   return 0;
 }

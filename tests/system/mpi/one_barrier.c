@@ -1,4 +1,4 @@
-/* One barrier, where every rank may have its barriers taken over. */
+/* One barrier, with barriers taken over on every rank that permits it. */
 #include "check.h"
 
 int main(int argc, char** argv) {

@@ -85,7 +85,7 @@ static void* reduced(const Kind* kind, MPI_Op op) {
   return result;
 }
 
-/* But for the sign of zeros, which special_values.c looks at. */
+/* Except the sign of zeros, which special_values.c tests. */
 static void check_elements(const char* what, const Kind* kind, void* got, const void* expected) {
   kind->drop_sign_of_zero(got);
   check_bytes(what, got, expected, kCount * kind->size);
@@ -153,7 +153,7 @@ static void add_doubles(void* in, void* inout, int* count, MPI_Datatype* type) {
   for (int i = 0; i < *count; ++i) ((double*)inout)[i] += ((double*)in)[i];
 }
 
-/* What Sluice has not: logical operations, pairs, the program's own; and small tensors. */
+/* What Sluice does not have: logical operations, pairs, the program's own; and small tensors. */
 static void check_what_passes_through(void) {
   enum { kPairs = 1000 };
   int* const flags = memory(kPairs * sizeof(int));

@@ -42,7 +42,7 @@ static void check_many_at_once(void) {
   }
 }
 
-/* It waits for no other rank: the last starts only when the others have told it that they have. */
+/* It waits for no other rank: the last starts only when the others have sent that they are done. */
 static void check_start_returns_at_once(MPI_Comm comm) {
   long own[kCount];
   long sum[kCount];
@@ -61,7 +61,7 @@ static void check_start_returns_at_once(MPI_Comm comm) {
   check_result(sum, 0);
 }
 
-/* Once before the communicator's job is made, once after. */
+/* Once before the communicator's job is made, and once after that. */
 static void check_copy(void) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);

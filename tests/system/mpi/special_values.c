@@ -1,6 +1,6 @@
-/* What becomes of -0.0 and NaN: `special_values OPERATION VALUE VALUE VALUE ...` reduces tensors of
- * which each of three ranks has one of the values, and says for each operation which elements
- * came of it: "-0.0 or +0.0". */
+/* The results of -0.0 and NaN: `special_values OPERATION VALUE VALUE VALUE ...` reduces tensors of
+ * which each of three ranks has one of the values, and prints for each operation the resulting
+ * elements: "-0.0 or +0.0". */
 #include <math.h>
 
 #include "check.h"
