@@ -38,7 +38,7 @@ JobProtection Admission::protection_of(std::uint32_t id) const {
 
 /// Who does not share the job's secret is told so, without any proof on our side.
 template <class T>
-void Admission::tell_not_authentic(const Endpoint& from, const Packet& packet,
+void Admission::refuse_unauthentic(const Endpoint& from, const Packet& packet,
                                    const JobProtection& protection) {
   const auto& handshake = packet.as<T>();
   const LackOfSecret lack = !protection.has_secret()     ? LackOfSecret::kAggregator
@@ -49,10 +49,10 @@ void Admission::tell_not_authentic(const Endpoint& from, const Packet& packet,
                       .value_a = static_cast<std::uint64_t>(lack)};
   engine_.control.push(from, to_packet(why, packet.job(), 0, handshake.nonce),
                        JobProtection(engine_.config.integrity, nullptr, packet.job()));
-  tell_refused(packet.job(), why);
+  report_refused(packet.job(), why);
 }
 
-void Admission::tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now) {
+void Admission::send_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now) {
   const auto hello = hello_of_another_version(datagram);
   if (!hello || !unproven_replies_.take(from, now)) return;
   auto versions = wire::make<wire::Versions>(hello->job);
@@ -68,7 +68,7 @@ DropReason Admission::on_hello(const Endpoint& from, const Packet& packet, Time 
   if (!(proven ? proven_replies_ : unproven_replies_).take(from, now))
     return DropReason::kRateLimited;
   if (!authentic) {
-    tell_not_authentic<wire::Hello>(from, packet, protection);
+    refuse_unauthentic<wire::Hello>(from, packet, protection);
     return DropReason::kNotAuthentic;
   }
   const auto& hello = packet.as<wire::Hello>();
@@ -95,7 +95,7 @@ DropReason Admission::on_join(const Endpoint& from, const Packet& packet, Time n
   if (!proven_replies_.take(from, now)) return DropReason::kRateLimited;
   const JobProtection protection = protection_of(packet.job());
   if (!is_authentic(packet, protection)) {
-    tell_not_authentic<wire::Join>(from, packet, protection);
+    refuse_unauthentic<wire::Join>(from, packet, protection);
     return DropReason::kNotAuthentic;
   }
   Job* job = admit(from, join, protection);
@@ -114,7 +114,7 @@ Job* Admission::admit(const Endpoint& from, const wire::Join& join,
     ++engine_.counters.joins_refused;
     engine_.control.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
                          protection);
-    tell_refused(join.header.job, *refusal, text_of(join.name));
+    report_refused(join.header.job, *refusal, text_of(join.name));
     return nullptr;
   }
   return known != nullptr ? known : &jobs_.add(join.header.job);
@@ -132,13 +132,13 @@ std::optional<AbortInfo> Admission::no_room(const wire::Join& join) const {
 }
 
 /// `name`: of the job, as far as the refused one tells it.
-void Admission::tell_refused(std::uint32_t id, const AbortInfo& why, std::string name) const {
+void Admission::report_refused(std::uint32_t id, const AbortInfo& why, std::string name) const {
   JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = why};
   event.session.job = id;
   event.name = std::move(name);
   if (const Job* const job = jobs_.find(id); job != nullptr && event.name.empty())
     event.name = job->membership().record().name;
-  engine_.tell(event);
+  engine_.report(event);
 }
 
 }  // namespace sluice::aggregator

@@ -34,7 +34,7 @@ class Admission {
   DropReason on_unknown(const Job* job, const Endpoint& from, const Packet& packet, Time now);
   /// Who says HELLO in a version that we do not speak is told so, without any proof, and with a
   /// CRC32C wherever it is: what it demands is not known.
-  void tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
+  void send_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
 
   void set_reply_rate(std::uint32_t per_second) {
     proven_replies_.set_rate(per_second);
@@ -53,11 +53,11 @@ class Admission {
 
   JobProtection protection_of(std::uint32_t id) const;
   template <class T>
-  void tell_not_authentic(const Endpoint& from, const Packet& packet,
+  void refuse_unauthentic(const Endpoint& from, const Packet& packet,
                           const JobProtection& protection);
   Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
   std::optional<AbortInfo> no_room(const wire::Join& join) const;
-  void tell_refused(std::uint32_t id, const AbortInfo& why, std::string name = {}) const;
+  void report_refused(std::uint32_t id, const AbortInfo& why, std::string name = {}) const;
 
   EngineContext& engine_;
   JobTable& jobs_;

@@ -8,7 +8,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& 
   sink.enter(Stage::kValidate);
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
-  if (drop == DropReason::kBadVersion) admission_.tell_versions(from, buffer.bytes(), now);
+  if (drop == DropReason::kBadVersion) admission_.send_versions(from, buffer.bytes(), now);
   if (drop == DropReason::kNone && context_.config.integrity && from.off_machine &&
       !shows_damage(packet))
     drop = DropReason::kNoIntegrity;
@@ -28,7 +28,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
   Job* const job = jobs_.find(packet.job());
   const auto rank = job == nullptr ? std::nullopt : job->membership().find(packet.member());
   if (!rank) return admission_.on_unknown(job, from, packet, now);
-  Opener* const opener = job->membership().roster().opener_of(packet.member());
+  Opener* const opener = job->membership().members().opener_of(packet.member());
   if (const DropReason bad = unseal(opener, packet, buffer); bad != DropReason::kNone) return bad;
   const DropReason drop = job->on_packet(*rank, from, packet, std::move(buffer), now, sink);
   if (!admission_.stopped()) deadline_ = std::min(deadline_, job->beacon_due());

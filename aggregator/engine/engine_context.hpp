@@ -25,7 +25,7 @@ struct EngineContext {
   ControlPackets control{};
   Counters counters{};
 
-  void tell(const JobEvent& event) const {
+  void report(const JobEvent& event) const {
     if (on_event) on_event(event);
   }
 };

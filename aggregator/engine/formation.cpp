@@ -281,7 +281,7 @@ std::optional<Formation::OtherBuild> Formation::other_build() const {
 // ----------------------------------------------------------------------------- who does not come
 void Formation::clear() {
   candidates_.clear();
-  wait_is_told_ = false;
+  wait_is_reported_ = false;
   conflict_serial_.reset();
 }
 
@@ -299,24 +299,24 @@ void Formation::dismiss(const AbortInfo& info, ControlPackets& out) {
 /// one stands by for, and must not be counted on.
 void Formation::on_time(Time now, ControlPackets& out) {
   std::erase_if(candidates_, [&](const auto& entry) { return now >= forgotten_at(entry.second); });
-  if (candidates_.empty()) wait_is_told_ = false;
-  if (now >= wait_is_long()) tell_wait();
+  if (candidates_.empty()) wait_is_reported_ = false;
+  if (now >= wait_is_long()) report_wait();
   if (now >= formation_ends()) dismiss(why_not_formed(now), out);
 }
 
 /// Once for a formation; never where nobody waits.
 Time Formation::wait_is_long() const {
-  return candidates_.empty() || wait_is_told_ ? kNever
-                                              : after(forming_since(), limits::kSilentWait);
+  return candidates_.empty() || wait_is_reported_ ? kNever
+                                                  : after(forming_since(), limits::kSilentWait);
 }
 
-void Formation::tell_wait() {
-  wait_is_told_ = true;
+void Formation::report_wait() {
+  wait_is_reported_ = true;
   JobEvent event{.kind = JobEvent::Kind::kWaits};
   event.session.job = record_.job;
   event.absent = RankSet::first(candidates_.begin()->second.join.world_size);
   for (const auto& entry : candidates_) event.absent.erase(Rank{entry.first});
-  if (!event.absent.empty()) record_.tell(event);
+  if (!event.absent.empty()) record_.report(event);
 }
 
 /// Who conflicts with the others, or else who has not come. If all have, it is who has not said so

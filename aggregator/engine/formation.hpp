@@ -95,7 +95,7 @@ class Formation {
   Time forming_since() const;
   Time formation_ends() const;
   Time wait_is_long() const;
-  void tell_wait();
+  void report_wait();
   Time forgotten_at(const Candidate& candidate) const;
   std::uint16_t default_streams(const Session& session, std::size_t buffers_claimed) const;
   std::size_t streams_with_room(const Session& session, std::size_t buffers_claimed) const;
@@ -104,7 +104,7 @@ class Formation {
   JobRecord& record_;
   const EngineConfig& config_;
   Candidates candidates_;
-  bool wait_is_told_ = false;
+  bool wait_is_reported_ = false;
   std::optional<std::uint64_t> conflict_serial_;  // newest when they were first seen to conflict
 };
 

@@ -34,14 +34,14 @@ void Job::on_keep_alive(Rank rank, const Endpoint& from, const Packet& packet, T
     settle(now);
   } else if (context_.retirement.send_away(from, packet, membership_, engine_.control)) {
     ++engine_.counters.jobs_sent_away;
-    tell({.kind = JobEvent::Kind::kSentAway, .session = membership_.roster().session()});
+    report({.kind = JobEvent::Kind::kSentAway, .session = membership_.members().session()});
   }
 }
 
 DropReason Job::on_stream(Rank rank, const Packet& packet, Buffer buffer, Time now,
                           PacketSink& sink) {
   using wire::Kind;
-  const Session& session = membership_.roster().session();
+  const Session& session = membership_.members().session();
   const StreamId id{packet.member().stream};
   if (!session.serves(id)) return DropReason::kBadStream;
   Stream& stream = streams_[id.value / session.shards];
@@ -82,7 +82,7 @@ bool Job::retry_stalled(Time now, PacketSink& sink) {
 // -------------------------------------------------------------------------------------- leaving
 DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   if (leave.abort != 0) {
-    abort(cause_of(leave, rank, membership_.roster().session()), now, rank);
+    abort(cause_of(leave, rank, membership_.members().session()), now, rank);
   } else if (context_.retirement.has_sent_away()) {  // others are sent to where they need this rank
     return DropReason::kNotJoined;
   } else {
@@ -98,7 +98,7 @@ void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& s
   bool busy = false;
   for (Stream& stream : streams_) {
     stream.on_leave(rank, now, sink);
-    settled &= stream.rounds().settled(membership_.roster().present());
+    settled &= stream.rounds().settled(membership_.members().present());
     busy |= stream.busy();
   }
   membership_.on_leave(rank, leave.member.token, departure_of(leave), settled, engine_.control);
@@ -122,7 +122,7 @@ void Job::retire(Time now) {
 void Job::settle(Time now) {
   while (membership_.has_events())
     for (const JobEvent& event : membership_.take_events())
-      if (happened(event, now)) tell(event);
+      if (happened(event, now)) report(event);
 }
 
 /// Does what one event asks for. False: the operator is not to be told of it.
@@ -147,14 +147,14 @@ bool Job::happened(const JobEvent& event, Time now) {
     case Kind::kRefused:
       ++counters.joins_refused;
       break;
-    case Kind::kDeaf:
+    case Kind::kMissesGroup:
       ++counters.deaf_to_group;
       break;
     case Kind::kSentAway:  // the job tells of these itself
     case Kind::kStraggler:
     case Kind::kWaits:
     case Kind::kOtherBuild:
-    case Kind::kHears:
+    case Kind::kReceivesGroup:
       break;
   }
   return true;
@@ -163,7 +163,7 @@ bool Job::happened(const JobEvent& event, Time now) {
 /// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
 /// False: that is too much, and the job is over.
 bool Job::begin_streams(Time now) {
-  const Session& session = membership_.roster().session();
+  const Session& session = membership_.members().session();
   if (const auto refusal = memory_.refusal(session)) {
     membership_.abort(*refusal, engine_.control);
     return false;
@@ -205,10 +205,10 @@ void Job::look_for_stragglers(Time now) {
   if (!straggler) return;
   ++engine_.counters.stragglers_seen;
   ++context_.counters.stragglers_seen;
-  straggler->last_heard = membership_.roster().silence_of(straggler->rank, now);
-  tell({.kind = JobEvent::Kind::kStraggler,
-        .session = membership_.roster().session(),
-        .straggler = *straggler});
+  straggler->silence = membership_.members().silence_of(straggler->rank, now);
+  report({.kind = JobEvent::Kind::kStraggler,
+          .session = membership_.members().session(),
+          .straggler = *straggler});
 }
 
 void Job::on_disconnect(std::uint16_t port_id, Time now) {
@@ -222,9 +222,9 @@ void Job::excuse_pause(Duration pause) {
 }
 
 // -------------------------------------------------------------------------------- for operators
-void Job::tell(JobEvent event) const {
+void Job::report(JobEvent event) const {
   if (event.name.empty()) event.name = membership_.record().name;
-  engine_.tell(event);
+  engine_.report(event);
 }
 
 JobFigures Job::figures(Time now) {
@@ -242,9 +242,9 @@ JobFigures Job::figures(Time now) {
     }
     return figures;
   }
-  const Roster& roster = membership_.roster();
-  figures.session = roster.session();
-  figures.present = roster.present();
+  const Members& members = membership_.members();
+  figures.session = members.session();
+  figures.present = members.present();
   figures.buffers_claimed = memory_.buffers();
   Time begun = now;
   for (const Stream& stream : streams_) {
@@ -254,7 +254,7 @@ JobFigures Job::figures(Time now) {
   }
   figures.waiting = now - begun;
   figures.present.for_each([&](Rank r) {
-    const Duration silence = roster.silence_of(r, now);
+    const Duration silence = members.silence_of(r, now);
     if (silence < figures.silence) return;
     figures.most_silent = r;
     figures.silence = silence;

@@ -40,7 +40,7 @@ class Job {
   void on_time(Time now);
   Time next_deadline() const { return std::min(membership_.next_deadline(), stragglers_.due()); }
   /// A deadline that packets of members may change; the others only pass.
-  Time beacon_due() const { return membership_.roster().multicast().beacon_due(); }
+  Time beacon_due() const { return membership_.members().multicast().beacon_due(); }
   void on_disconnect(std::uint16_t port_id, Time now);
   void excuse_pause(Duration pause);
 
@@ -57,7 +57,7 @@ class Job {
   void ask_who_stays() { context_.retirement.ask_who_stays(membership_, engine_.control); }
   /// Whether all members were told to go.
   bool retired() const {
-    return !membership_.active() || context_.retirement.still_here(membership_.roster()).empty();
+    return !membership_.active() || context_.retirement.still_here(membership_.members()).empty();
   }
 
   JobFigures figures(Time now);  ///< of one that is forming or active
@@ -72,7 +72,7 @@ class Job {
   bool begin_streams(Time now);
   void end_streams();
   void look_for_stragglers(Time now);
-  void tell(JobEvent event) const;
+  void report(JobEvent event) const;
 
   EngineContext& engine_;
   Membership membership_;

@@ -7,7 +7,7 @@
 #include "aggregator/engine/engine_context.hpp"
 #include "aggregator/engine/job_figures.hpp"
 #include "aggregator/engine/membership.hpp"
-#include "aggregator/engine/narrowest_window.hpp"
+#include "aggregator/engine/minimum_window.hpp"
 #include "aggregator/engine/retirement.hpp"
 #include "common/base/endpoint.hpp"
 #include "common/base/rank_set.hpp"
@@ -20,12 +20,12 @@ struct JobContext {
   EngineContext& engine;
   Membership& membership;
   Retirement retirement{};
-  NarrowestWindow window{};
+  MinimumWindow window{};
   JobCounters counters{};
 
-  const Session& session() const { return membership.roster().session(); }
-  std::span<const Endpoint> endpoints() const { return membership.roster().endpoints(); }
-  const RankSet& present() const { return membership.roster().present(); }
+  const Session& session() const { return membership.members().session(); }
+  std::span<const Endpoint> endpoints() const { return membership.members().endpoints(); }
+  const RankSet& present() const { return membership.members().present(); }
   Multicast& multicast() { return membership.multicast(); }
   /// How packets of streams are protected.
   Protection protection() const { return membership.record().protection.of(wire::Kind::kResult); }

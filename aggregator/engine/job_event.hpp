@@ -28,7 +28,7 @@ struct Straggler {
   OpNumber op = 0;
   std::size_t streams = 0;  ///< that wait for it or others
   Duration waited{};        ///< since the round was first seen to run, at least
-  Duration last_heard{};    ///< ago
+  Duration silence{};       ///< of the rank, so far
 };
 
 /// Something an operator wants to read of; made in the control plane only.
@@ -43,9 +43,9 @@ struct JobEvent {
     kWaits,     ///< it has waited for long to form, for the ranks `absent`
     kRefused,
     kStraggler,
-    kOtherBuild,  ///< `rank` and `others` more that formed the job are of another build than we
-    kDeaf,        ///< `rank` does not hear the job's multicast group: its results go by unicast
-    kHears        ///< it hears it again
+    kOtherBuild,    ///< `rank` and `others` more that formed the job are of another build than we
+    kMissesGroup,   ///< `rank` does not hear the job's multicast group: its results go by unicast
+    kReceivesGroup  ///< it hears it again
   } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
@@ -70,8 +70,8 @@ struct JobEvents {
   void keep(const JobEvent& event) {
     using Kind = JobEvent::Kind;
     const bool is_frequent = event.kind == Kind::kWaits || event.kind == Kind::kRefused ||
-                             event.kind == Kind::kOtherBuild || event.kind == Kind::kDeaf ||
-                             event.kind == Kind::kHears;
+                             event.kind == Kind::kOtherBuild || event.kind == Kind::kMissesGroup ||
+                             event.kind == Kind::kReceivesGroup;
     if (list.size() >= limits::kMaxEvents ||
         (is_frequent && frequent >= limits::kMaxFrequentEvents)) {
       ++lost;

@@ -6,8 +6,8 @@
 
 namespace sluice::aggregator {
 
-void JobRecord::pend(const Endpoint& to, const wire::Join& join, const RankSet& absent,
-                     ControlPackets& out) const {
+void JobRecord::send_pending(const Endpoint& to, const wire::Join& join, const RankSet& absent,
+                             ControlPackets& out) const {
   auto packet = wire::make<wire::Pending>(job);
   packet.nonce = join.nonce;
   packet.serial = join.serial;
@@ -19,7 +19,7 @@ void JobRecord::refuse(const Endpoint& to, const wire::Join& join, const AbortIn
                        ControlPackets& out) {
   JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = info};
   event.session.job = job;
-  tell(event);
+  report(event);
   out.push(to, to_packet(info, job, join.generation, join.nonce), protection);
 }
 

@@ -44,14 +44,14 @@ class JobRecord {
   /// What has happened since it was taken last, in order.
   bool has_events() const { return !events_.empty(); }
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
-  void tell(const JobEvent& event) {
+  void report(const JobEvent& event) {
     events_.push_back(event);
     events_.back().name = name;
   }
 
   /// PENDING: the joiner waits for these ranks, or only for its turn.
-  void pend(const Endpoint& to, const wire::Join& join, const RankSet& absent,
-            ControlPackets& out) const;
+  void send_pending(const Endpoint& to, const wire::Join& join, const RankSet& absent,
+                    ControlPackets& out) const;
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
               ControlPackets& out);
   /// Whether the join speaks of something that has ended; then it is told why.

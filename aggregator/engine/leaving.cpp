@@ -16,7 +16,7 @@ bool is_departure(wire::AbortReason reason) {
 
 /// Whether a rank may pass this on: of ranks and shards that the session has, and not what members
 /// do not believe (`ShardMembership::is_aborted`), who would wait for the job's end in vain.
-bool can_be_told(const AbortInfo& why, const Session& session) {
+bool can_be_passed_on(const AbortInfo& why, const Session& session) {
   if (why.reason == wire::AbortReason::kNotAuthenticated) return false;
   if (why.reason == wire::AbortReason::kAggregatorLost && why.value_a >= session.shards)
     return false;
@@ -28,7 +28,7 @@ bool can_be_told(const AbortInfo& why, const Session& session) {
 /// is on none.
 bool poll(Rank rank, std::span<const Stream> streams, const Membership& membership,
           ControlPackets& out) {
-  const Session& session = membership.roster().session();
+  const Session& session = membership.members().session();
   const auto is_behind = [&](const Stream& stream) { return stream.rounds().is_behind(rank); };
   bool any = false;
   for (std::size_t first = 0; first < streams.size(); first += wire::kPolledStreams) {
@@ -44,7 +44,7 @@ bool poll(Rank rank, std::span<const Stream> streams, const Membership& membersh
     packet.delivery.epoch = session.epoch;
     packet.delivery.delivery_token = session.delivery_token;
     packet.delivery.stream = static_cast<std::uint16_t>(first * session.shards + session.shard);
-    out.push(membership.roster().endpoints()[rank.value], packet, membership.record().protection);
+    out.push(membership.members().endpoints()[rank.value], packet, membership.record().protection);
   }
   return any;
 }
@@ -53,7 +53,7 @@ bool poll(Rank rank, std::span<const Stream> streams, const Membership& membersh
 
 AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session) {
   if (leave.reason != 0)
-    if (const AbortInfo why = to_info(leave); can_be_told(why, session)) return why;
+    if (const AbortInfo why = to_info(leave); can_be_passed_on(why, session)) return why;
   return {.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
 }
 
@@ -76,13 +76,13 @@ void LeavePolls::on_wait(std::span<const Stream> streams, const Membership& memb
 /// now, and of the next ones the next time.
 void LeavePolls::poll_some(std::span<const Stream> streams, const Membership& membership,
                            ControlPackets& out) {
-  const Roster& roster = membership.roster();
-  const std::uint16_t ranks = roster.session().ranks;
+  const Members& members = membership.members();
+  const std::uint16_t ranks = members.session().ranks;
   int polled = 0;
   for (std::uint16_t i = 0; i < ranks && polled < limits::kPolledAtOnce; ++i) {
     const Rank rank{next_};
     next_ = static_cast<std::uint16_t>((next_ + 1) % ranks);
-    if (roster.present().contains(rank) && poll(rank, streams, membership, out)) ++polled;
+    if (members.present().contains(rank) && poll(rank, streams, membership, out)) ++polled;
   }
 }
 

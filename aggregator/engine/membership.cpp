@@ -36,8 +36,8 @@ DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Tim
 
 DropReason Membership::join_active(const Endpoint& from, const wire::Join& join, Time now,
                                    ControlPackets& out) {
-  using Case = Roster::JoinCase;
-  const std::uint16_t ranks = roster_.session().ranks;
+  using Case = Members::JoinCase;
+  const std::uint16_t ranks = members_.session().ranks;
   const Rank rank{join.rank};
   if (join.world_size != ranks) {
     const AbortInfo mismatch{
@@ -45,12 +45,12 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
     record_.refuse(from, join, mismatch, out);
     return DropReason::kBadJoin;
   }
-  switch (roster_.judge(join)) {
+  switch (members_.judge(join)) {
     case Case::kWaitsForOthers:
-      record_.pend(from, join, formation_.absent(join), out);
+      record_.send_pending(from, join, formation_.absent(join), out);
       return DropReason::kNone;
     case Case::kRepeated:
-      roster_.welcome(rank, out);
+      members_.welcome(rank, out);
       return DropReason::kNone;
     case Case::kStale:
       return DropReason::kStaleJoin;
@@ -62,7 +62,7 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
       abandon_formation();
       return join_forming(from, join, now, out);
     case Case::kRejoins:
-      roster_.rebind(rank, from, join, now, out);
+      members_.rebind(rank, from, join, now, out);
       return DropReason::kNone;
     case Case::kSpeaksOfOtherLife:
       break;
@@ -78,8 +78,8 @@ DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Tim
                                ControlPackets& out) {
   if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
   if (record_.is_void(join)) return DropReason::kStaleJoin;
-  roster_.contend(from, join, now);
-  record_.pend(from, join, formation_.absent(join), out);
+  members_.contend(from, join, now);
+  record_.send_pending(from, join, formation_.absent(join), out);
   return DropReason::kNone;
 }
 
@@ -92,31 +92,31 @@ DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join
   if (formation_.complete(now))
     form(now, out);
   else
-    record_.pend(from, join, formation_.absent(join), out);
+    record_.send_pending(from, join, formation_.absent(join), out);
   return DropReason::kNone;
 }
 
 void Membership::form(Time now, ControlPackets& out) {
   if (active_) {
     const AbortInfo over;  // all ranks have moved on: there is nobody to tell
-    end({.left = false, .generation = roster_.session().generation, .why = over});
+    end({.left = false, .generation = members_.session().generation, .why = over});
   }
   assert(formation_.complete(now));
   const Formation::Agreement agreed = formation_.agree(buffers_claimed_);
   record_.protection.begin_session(agreed.session);
-  roster_.begin(agreed, formation_.candidates(), now, out);
+  members_.begin(agreed, formation_.candidates(), now, out);
   const auto other_build = formation_.other_build();
   formation_.clear();
   record_.void_joins();
   active_ = true;
-  record_.tell({.kind = agreed.resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed,
-                .session = agreed.session});
+  record_.report({.kind = agreed.resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed,
+                  .session = agreed.session});
   if (!other_build) return;
-  record_.tell({.kind = JobEvent::Kind::kOtherBuild,
-                .session = agreed.session,
-                .rank = other_build->rank,
-                .build = other_build->build,
-                .others = other_build->others});
+  record_.report({.kind = JobEvent::Kind::kOtherBuild,
+                  .session = agreed.session,
+                  .rank = other_build->rank,
+                  .build = other_build->build,
+                  .others = other_build->others});
 }
 
 // ------------------------------------------------------------------------------- while it lives
@@ -124,7 +124,7 @@ void Membership::form(Time now, ControlPackets& out) {
 void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
                                 ControlPackets& out) const {
   const std::uint64_t token = packet.member().token;
-  if (active_ && roster_.has_token(token)) return;
+  if (active_ && members_.has_token(token)) return;
   const Tombstone* const ended = record_.tombstones.of_token(token);
   if (ended == nullptr) {
     if (const auto refused = refusal_of(from, packet, record_.config))
@@ -140,27 +140,27 @@ void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
 
 void Membership::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
                           ControlPackets& out) {
-  roster_.on_leave(r, token, departure, may_leave, out);
-  if (roster_.present().empty()) end({.left = true, .generation = roster_.session().generation});
+  members_.on_leave(r, token, departure, may_leave, out);
+  if (members_.present().empty()) end({.left = true, .generation = members_.session().generation});
 }
 
 void Membership::on_time(Time now, ControlPackets& out) {
   if (active_) {
-    if (const auto failure = roster_.failed(now)) {
+    if (const auto failure = members_.failed(now)) {
       abort(*failure, out);
       return;
     }
-    const auto contender = roster_.settle_contention(now, out);
-    const bool restarted = contender && roster_.was_heard(Rank{contender->join.rank});
+    const auto contender = members_.settle_contention(now, out);
+    const bool restarted = contender && members_.has_spoken(Rank{contender->join.rank});
     if (restarted) {
       abort(about(AbortReason::kRankRestarted, Rank{contender->join.rank}), out);
       formation_.hold(contender->endpoint, contender->join, now);
       if (formation_.complete(now)) form(now, out);
       return;
     }
-    roster_.repeat_welcomes(now, out);
-    roster_.send_beacon(now, out);
-    if (contender || now >= roster_.all_must_have_spoken()) {
+    members_.repeat_welcomes(now, out);
+    members_.send_beacon(now, out);
+    if (contender || now >= members_.all_must_have_spoken()) {
       abandon_formation();
       record_.void_joins();
       return;
@@ -171,18 +171,18 @@ void Membership::on_time(Time now, ControlPackets& out) {
 
 Time Membership::next_deadline() const {
   const Time next = formation_.next_deadline();
-  return active_ ? std::min(next, roster_.next_deadline()) : next;
+  return active_ ? std::min(next, members_.next_deadline()) : next;
 }
 
 void Membership::excuse_pause(Duration pause) {
   formation_.excuse_pause(pause);
-  roster_.excuse_pause(pause);
+  members_.excuse_pause(pause);
 }
 
 void Membership::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out) {
   formation_.on_disconnect(port_id, now, out);
   if (!active_) return;
-  if (const auto failure = roster_.on_disconnect(port_id, now)) abort(*failure, out);
+  if (const auto failure = members_.on_disconnect(port_id, now)) abort(*failure, out);
 }
 
 // --------------------------------------------------------------------------------------- the end
@@ -191,9 +191,9 @@ void Membership::abort(const AbortInfo& info, ControlPackets& out,
   if (active_) {
     AbortInfo why = info;
     if (why.reason == AbortReason::kRankLeft && !reported_by)
-      why.value_a = static_cast<std::uint64_t>(roster_.departure_of(why.rank_a));
-    roster_.tell_all(why, out);
-    end({.left = false, .generation = roster_.session().generation, .why = why}, reported_by);
+      why.value_a = static_cast<std::uint64_t>(members_.departure_of(why.rank_a));
+    members_.abort_all(why, out);
+    end({.left = false, .generation = members_.session().generation, .why = why}, reported_by);
   } else {
     formation_.dismiss(info, out);
   }
@@ -203,19 +203,19 @@ void Membership::abort(const AbortInfo& info, ControlPackets& out,
 void Membership::abandon_formation() {
   assert(active_);
   active_ = false;
-  record_.tell({.kind = JobEvent::Kind::kFormationAbandoned, .session = roster_.session()});
+  record_.report({.kind = JobEvent::Kind::kFormationAbandoned, .session = members_.session()});
 }
 
 void Membership::end(const Tombstone& tombstone, std::optional<Rank> reported_by) {
   assert(active_);
-  roster_.bury(tombstone);
-  JobEvent event{.kind = JobEvent::Kind::kLeft, .session = roster_.session()};
+  members_.leave_tombstones(tombstone);
+  JobEvent event{.kind = JobEvent::Kind::kLeft, .session = members_.session()};
   if (!tombstone.left) {
     event.kind = JobEvent::Kind::kAborted;
     event.reason = tombstone.why;
     event.reported_by = reported_by;
   }
-  record_.tell(event);
+  record_.report(event);
   active_ = false;
   record_.void_joins();
 }

@@ -1,7 +1,7 @@
 // Who belongs to a job: those who wait for it to form, and its members while it is active. Control
 // plane: it may allocate, and its packets go out through ControlPackets.
 //
-// A job forms (Formation), lives for one generation (Roster), and forms again after it has ended.
+// A job forms (Formation), lives for one generation (Members), and forms again after it has ended.
 // What has ended leaves tombstones (JobRecord), so that a rank which missed the news is told again.
 // This class takes the job from one to the other.
 #pragma once
@@ -13,7 +13,7 @@
 
 #include "aggregator/engine/formation.hpp"
 #include "aggregator/engine/job_record.hpp"
-#include "aggregator/engine/roster.hpp"
+#include "aggregator/engine/members.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -37,14 +37,14 @@ class Membership {
       : record_(config, serials, job),
         buffers_claimed_(buffers_claimed),
         formation_(record_),
-        roster_(record_) {}
+        members_(record_) {}
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
   bool active() const { return active_; }
   /// Nobody is in or on the way in.
   bool idle() const { return !active_ && formation_.empty(); }
-  const Roster& roster() const { return roster_; }  ///< while active
+  const Members& members() const { return members_; }  ///< while active
   const Candidates& candidates() const { return formation_.candidates(); }
   const JobRecord& record() const { return record_; }
 
@@ -57,22 +57,22 @@ class Membership {
 
   /// The rank whose token the header has, if any.
   std::optional<Rank> find(const wire::MemberHeader& member) const {
-    return active_ ? roster_.find(member) : std::nullopt;
+    return active_ ? members_.find(member) : std::nullopt;
   }
   /// To the sender of a packet that find() does not know: REFUSED, or again what ended its job. A
   /// token that some member has gets no answer: whoever shows it under another rank is not that
   /// member, and the answer might reach it. Never longer than the packet.
   void answer_unknown(const Endpoint& from, const Packet& packet, ControlPackets& out) const;
 
-  void spoke(Rank r, std::uint64_t token) { roster_.spoke(r, token); }
-  void proved_liveness(Rank r, Time now) { roster_.proved_liveness(r, now); }
+  void spoke(Rank r, std::uint64_t token) { members_.spoke(r, token); }
+  void proved_liveness(Rank r, Time now) { members_.proved_liveness(r, now); }
   void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
-    roster_.on_keep_alive(r, packet, now, out);
+    members_.on_keep_alive(r, packet, now, out);
   }
   bool said_something_new(Rank r, const wire::KeepAlive& packet) {
-    return roster_.said_something_new(r, packet);
+    return members_.said_something_new(r, packet);
   }
-  Multicast& multicast() { return roster_.multicast(); }  ///< while active
+  Multicast& multicast() { return members_.multicast(); }  ///< while active
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
   /// more.
@@ -106,7 +106,7 @@ class Membership {
   JobRecord record_;
   const std::size_t& buffers_claimed_;
   Formation formation_;  // on shards other than 0 also while an earlier generation is active
-  Roster roster_;        // of the latest generation
+  Members members_;      // of the latest generation
   bool active_ = false;
 };
 

@@ -60,44 +60,45 @@ void Multicast::rebound(Rank r, const Endpoint& to) {
 void Multicast::remove(Rank r) {
   Member& member = members_[r.value];
   if (member.path >= paths_.size()) return;
-  paths_[member.path].hearing.erase(r);
+  paths_[member.path].receiving.erase(r);
   paths_[member.path].members.erase(r);
-  member.hears = false;
+  member.receives = false;
   member.path = kNoPath;
 }
 
 // -------------------------------------------------------------------------------------- who hears
-void Multicast::on_keep_alive(Rank r, std::uint64_t heard, std::uint32_t heard_of_last, Time now) {
+void Multicast::on_keep_alive(Rank r, std::uint64_t newest, std::uint32_t received_of_last,
+                              Time now) {
   Member& member = members_[r.value];
   if (!has_group(member)) return;
-  const bool lacks_many = heard + wire::kBeaconsMissed < beacon_;
-  if (beacon_ == member.bound_at || (heard < beacon_ && !lacks_many)) ask(now);
-  if (member.hears && heard >= member.judged_from + wire::kBeaconsTold &&
-      std::popcount(~heard_of_last) > kMayLose) {
+  const bool lacks_many = newest + wire::kBeaconsMissed < beacon_;
+  if (beacon_ == member.bound_at || (newest < beacon_ && !lacks_many)) ask(now);
+  if (member.receives && newest >= member.judged_from + wire::kBeaconsTold &&
+      std::popcount(~received_of_last) > kMayLose) {
     member.unicast_until = after(now, member.unicast_for);
     member.unicast_for = std::min(2 * member.unicast_for, kLongestUnicast);
   }
-  const bool shown = heard > member.bound_at && heard <= beacon_ && !lacks_many;
-  set_hears(r, shown && now >= member.unicast_until);
+  const bool shown = newest > member.bound_at && newest <= beacon_ && !lacks_many;
+  set_receives(r, shown && now >= member.unicast_until);
 }
 
-void Multicast::set_hears(Rank r, bool hears) {
+void Multicast::set_receives(Rank r, bool receives) {
   Member& member = members_[r.value];
-  if (member.hears == hears) return;
-  member.hears = hears;
-  if (hears) member.judged_from = beacon_;
-  RankSet& hearing = paths_[member.path].hearing;
-  hears ? hearing.insert(r) : hearing.erase(r);
+  if (member.receives == receives) return;
+  member.receives = receives;
+  if (receives) member.judged_from = beacon_;
+  RankSet& receiving = paths_[member.path].receiving;
+  receives ? receiving.insert(r) : receiving.erase(r);
 }
 
 /// One BEACON more shows soon if the group reaches nobody there any more.
 void Multicast::repaired(Rank r) {
-  if (members_[r.value].hears) ask(last_beacon_at_);
+  if (members_[r.value].receives) ask(last_beacon_at_);
 }
 
-bool Multicast::is_deaf(Rank r) const {
+bool Multicast::misses_group(Rank r) const {
   const Member& member = members_[r.value];
-  return has_group(member) && !member.hears &&
+  return has_group(member) && !member.receives &&
          (member.unicast_until > Time{} || beacon_ > member.bound_at + wire::kBeaconsMissed);
 }
 

@@ -26,7 +26,7 @@ class Multicast {
   struct Path {
     Endpoint group;
     RankSet members;
-    RankSet hearing;  ///< of these
+    RankSet receiving;  ///< of these
   };
 
   /// `members`: where each rank is, none of them has left. `group` 0: there is none. BEACONs are
@@ -39,16 +39,16 @@ class Multicast {
   std::span<const Path> paths() const { return paths_; }
 
   /// A member's newest KEEPALIVE has the number of the newest BEACON that it got, and which of
-  /// those before (bit i: heard - i): from then on it hears the group, or does not. It may also ask
-  /// for another BEACON.
-  void on_keep_alive(Rank r, std::uint64_t heard, std::uint32_t heard_of_last, Time now);
+  /// those before (bit i: newest - i): from then on it hears the group, or does not. It may also
+  /// ask for another BEACON.
+  void on_keep_alive(Rank r, std::uint64_t newest, std::uint32_t received_of_last, Time now);
 
   /// A result was sent again, to this member alone. Does the group still reach it?
   void repaired(Rank r);
 
   /// Whether a member does not hear the group, though there were BEACONs enough to show it.
-  bool is_deaf(Rank r) const;
-  bool hears(Rank r) const { return members_[r.value].hears; }
+  bool misses_group(Rank r) const;
+  bool receives_group(Rank r) const { return members_[r.value].receives; }
 
   /// When the next BEACON is due, and its number once it is.
   Time beacon_due() const { return beacon_due_; }
@@ -58,7 +58,7 @@ class Multicast {
   static constexpr std::size_t kNoPath = ~std::size_t{0};
   struct Member {
     std::size_t path = kNoPath;
-    bool hears = false;
+    bool receives = false;
     std::uint64_t bound_at = 0;     // the last BEACON when it, or another at its port, came there
     std::uint64_t judged_from = 0;  // the last one when it began to hear
     Time unicast_until{};           // as it lost too much
@@ -70,7 +70,7 @@ class Multicast {
   }
   void put(Rank r, const Endpoint& at);
   void remove(Rank r);
-  void set_hears(Rank r, bool hears);
+  void set_receives(Rank r, bool receives);
   void ask(Time at) {
     beacon_due_ = std::min(beacon_due_, std::max(at, after(last_beacon_at_, kShortestGap)));
   }

@@ -27,7 +27,7 @@ class Retirement {
   /// Whether a member was told to go; it joins the next aggregator, and needs the others there.
   bool has_sent_away() const { return begun() && !sent_away_->empty(); }
   /// Members that were not told.
-  RankSet still_here(const Roster& roster) const;
+  RankSet still_here(const Members& members) const;
 
   void ask_who_stays(const Membership& membership, ControlPackets& out) const;
   /// Tells a member to go; it has proven who it is by this KEEPALIVE. True: it was the last one.

@@ -184,7 +184,7 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
   job_.counters.received_bytes += buffer.bytes().size();
   const auto& data = packet.as<wire::Data>();
   arrived((data.flags & wire::kDataAsk) != 0 || round_.repeated_to.contains(w), now);
-  job_.window.tell(data.window);
+  job_.window.observe(data.window);
   if (round_.opens()) wants_[w.value] = *packet.descriptor();
   if (sums_pairs()) {
     keyed_.take(w, packet, std::move(buffer));
@@ -371,15 +371,15 @@ RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
   const bool has_sums = !sums_pairs() && !combiner_.is_empty();
   RankSet reached;
   for (const Multicast::Path& path : job_.multicast().paths()) {
-    const unsigned hearing = path.hearing.size();
+    const unsigned receiving = path.receiving.size();
     unsigned lacking = 0;
-    path.hearing.for_each([&](Rank r) { lacking += !has_sums || lacks_a_sum(r); });
-    if (hearing < 2 || 2 * lacking <= hearing) continue;
+    path.receiving.for_each([&](Rank r) { lacking += !has_sums || lacks_a_sum(r); });
+    if (receiving < 2 || 2 * lacking <= receiving) continue;
     sink.send(path.group, result.share());
     ++job_.engine.counters.group_packets;
     job_.counters.sent_bytes += result.bytes().size();
-    job_.engine.counters.results_by_group += hearing;
-    reached |= path.hearing;
+    job_.engine.counters.results_by_group += receiving;
+    reached |= path.receiving;
   }
   return reached;
 }

@@ -52,7 +52,7 @@ class Stream {
   Stream(JobContext& job, StreamId id, Time now)
       : job_(job),
         id_(id),
-        rounds_(job.session(), job.membership.roster().resumed()),
+        rounds_(job.session(), job.membership.members().resumed()),
         contributions_(job.session(), widest_columns(job.session())),
         combiner_(job.session()),
         keyed_(job.session()),

@@ -33,9 +33,9 @@ std::string name(JobEvent::Kind kind) {
       return "waits";
     case Kind::kOtherBuild:
       return "other_build";
-    case Kind::kDeaf:
+    case Kind::kMissesGroup:
       return "deaf";
-    case Kind::kHears:
+    case Kind::kReceivesGroup:
       return "hears";
   }
   return "?";

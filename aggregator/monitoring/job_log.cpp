@@ -69,14 +69,14 @@ void log_job_event(LimitedLog& log, const JobEvent& event, std::uint16_t lane) {
       log.log("stragglers", level_enum::warn,
               "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", job,
               event.straggler.op, in_ms(event.straggler.waited), event.straggler.rank.value,
-              in_ms(event.straggler.last_heard), event.straggler.streams, where);
+              in_ms(event.straggler.silence), event.straggler.streams, where);
       break;
-    case Kind::kDeaf:
+    case Kind::kMissesGroup:
       log.log("ranks that hear no group", level_enum::warn,
               "job {}: rank {} does not hear group {}, or not well: its results go by unicast{}",
               job, event.rank->value, config::ipv4_to_string(s.group), where);
       break;
-    case Kind::kHears:
+    case Kind::kReceivesGroup:
       log.log("ranks that hear a group", level_enum::info, "job {}: rank {} hears group {} again{}",
               job, event.rank->value, config::ipv4_to_string(s.group), where);
       break;

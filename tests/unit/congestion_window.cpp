@@ -1,7 +1,7 @@
 // When a rank lets fewer streams run, worked out by hand.
 #include "rounds/congestion_window.hpp"
 
-#include "aggregator/engine/narrowest_window.hpp"
+#include "aggregator/engine/minimum_window.hpp"
 #include "tests/unit/catch.hpp"
 
 using namespace sluice;
@@ -237,18 +237,18 @@ TEST_CASE("another path has another shortest round trip, and other ranks' window
 }
 
 TEST_CASE("the narrowest window is the least that was told, for a while") {
-  aggregator::NarrowestWindow window;
+  aggregator::MinimumWindow window;
   window.begin(2);
   CHECK(window.value() == 0);
-  window.tell(9);
-  window.tell(12);
-  window.tell(0);  // does not tell
+  window.observe(9);
+  window.observe(12);
+  window.observe(0);  // does not tell
   CHECK(window.value() == 9);
-  window.tell(4);
+  window.observe(4);
   CHECK(window.value() == 4);
-  for (int told = 3; told < 2 * 8 - 1; ++told) window.tell(20);
+  for (int told = 3; told < 2 * 8 - 1; ++told) window.observe(20);
   CHECK(window.value() == 4);
-  window.tell(20);
+  window.observe(20);
   CHECK(window.value() == 20);
   window.begin(2);
   CHECK(window.value() == 0);

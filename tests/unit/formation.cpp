@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "aggregator/engine/roster.hpp"
+#include "aggregator/engine/members.hpp"
 #include "common/protocol/build.hpp"
 #include "tests/unit/catch.hpp"
 
@@ -19,7 +19,7 @@ struct Parts {
   Serials serials;
   JobRecord record{configured(), serials, 42};
   Formation formation{record};
-  Roster roster{record};
+  Members members{record};
   ControlPackets out;
   Time now = Time{} + 1h;
 
@@ -50,13 +50,13 @@ struct Parts {
     for (const Rank rank : {Rank{0}, Rank{1}}) CHECK(comes(join(rank.value)) == DropReason::kNone);
     REQUIRE(formation.complete(now));
     const auto agreed = formation.agree(0);
-    roster.begin(agreed, formation.candidates(), now, out);
+    members.begin(agreed, formation.candidates(), now, out);
     formation.clear();
     return agreed.session;
   }
 };
 
-using Case = Roster::JoinCase;
+using Case = Members::JoinCase;
 
 TEST_CASE("candidates agree on the smallest payload, and say who is absent until then") {
   Parts parts;
@@ -121,41 +121,41 @@ TEST_CASE("a member is found by its token, also the former one until the new one
   wire::MemberHeader header{};
   header.token = former;
   Rank who{0};
-  if (!parts.roster.find(header)) who = Rank{1};
+  if (!parts.members.find(header)) who = Rank{1};
   header.rank = who.value;
-  REQUIRE(parts.roster.find(header) == who);
+  REQUIRE(parts.members.find(header) == who);
   auto join = parts.join(who.value);
   join.nonce = 7;
   join.generation = session.generation;
   join.epoch = session.epoch;
-  REQUIRE(parts.roster.judge(join) == Case::kRejoins);
-  parts.roster.rebind(who, {.port_id = 9}, join, parts.now, parts.out);
+  REQUIRE(parts.members.judge(join) == Case::kRejoins);
+  parts.members.rebind(who, {.port_id = 9}, join, parts.now, parts.out);
   const std::uint64_t token = parts.ids;
-  CHECK(parts.roster.find(header) == who);
-  CHECK(parts.roster.has_token(token));
-  parts.roster.spoke(who, token);
-  CHECK(!parts.roster.find(header));
-  CHECK(!parts.roster.has_token(former));
+  CHECK(parts.members.find(header) == who);
+  CHECK(parts.members.has_token(token));
+  parts.members.spoke(who, token);
+  CHECK(!parts.members.find(header));
+  CHECK(!parts.members.has_token(former));
 }
 
 TEST_CASE("what a JOIN beside a member is about is told by its serial, generation and epoch") {
   Parts parts;
   const Session session = parts.begin();
   auto join = parts.join(0);
-  CHECK(parts.roster.judge(join) == Case::kRepeated);
+  CHECK(parts.members.judge(join) == Case::kRepeated);
   join.nonce = 7;
-  CHECK(parts.roster.judge(join) == Case::kSpeaksOfOtherLife);
+  CHECK(parts.members.judge(join) == Case::kSpeaksOfOtherLife);
   join.generation = session.generation;
-  CHECK(parts.roster.judge(join) == Case::kRejoins);
+  CHECK(parts.members.judge(join) == Case::kRejoins);
   join.epoch = session.epoch + 1;
-  CHECK(parts.roster.judge(join) == Case::kElsewhere);
+  CHECK(parts.members.judge(join) == Case::kElsewhere);
   join.epoch = 0;
-  parts.roster.spoke(Rank{0}, 0);
-  CHECK(parts.roster.judge(join) == Case::kAnotherProcess);
+  parts.members.spoke(Rank{0}, 0);
+  CHECK(parts.members.judge(join) == Case::kAnotherProcess);
   join.serial = 1;
-  CHECK(parts.roster.judge(join) == Case::kStale);
-  parts.roster.on_leave(Rank{0}, 0, Departure::kByChoice, true, parts.out);
-  CHECK(parts.roster.judge(join) == Case::kWaitsForOthers);
+  CHECK(parts.members.judge(join) == Case::kStale);
+  parts.members.on_leave(Rank{0}, 0, Departure::kByChoice, true, parts.out);
+  CHECK(parts.members.judge(join) == Case::kWaitsForOthers);
 }
 
 namespace {
@@ -171,21 +171,21 @@ wire::KeepAlive keep_alive(std::uint64_t number) {
 TEST_CASE("a contended member keeps its place by two signs of liveness, and loses it by silence") {
   Parts parts;
   parts.begin();
-  for (const Rank r : {Rank{0}, Rank{1}}) parts.roster.spoke(r, 0);
+  for (const Rank r : {Rank{0}, Rank{1}}) parts.members.spoke(r, 0);
   auto other = parts.join(0);
   other.nonce = 7;
-  parts.roster.contend({.port_id = 9}, other, parts.now);
-  parts.roster.on_keep_alive(Rank{0}, keep_alive(1), parts.now, parts.out);
-  CHECK(!parts.roster.settle_contention(parts.now, parts.out));
+  parts.members.contend({.port_id = 9}, other, parts.now);
+  parts.members.on_keep_alive(Rank{0}, keep_alive(1), parts.now, parts.out);
+  CHECK(!parts.members.settle_contention(parts.now, parts.out));
   CHECK(parts.record.take_events().empty());
-  parts.roster.on_keep_alive(Rank{0}, keep_alive(2), parts.now, parts.out);
-  CHECK(!parts.roster.settle_contention(parts.now, parts.out));
+  parts.members.on_keep_alive(Rank{0}, keep_alive(2), parts.now, parts.out);
+  CHECK(!parts.members.settle_contention(parts.now, parts.out));
   CHECK(parts.record.take_events().size() == 1);  // it is refused
 
   other.nonce = 8;
-  parts.roster.contend({.port_id = 9}, other, parts.now);
-  CHECK(!parts.roster.settle_contention(parts.now + 299ms, parts.out));
-  const auto restarted = parts.roster.settle_contention(parts.now + 300ms, parts.out);
+  parts.members.contend({.port_id = 9}, other, parts.now);
+  CHECK(!parts.members.settle_contention(parts.now + 299ms, parts.out));
+  const auto restarted = parts.members.settle_contention(parts.now + 300ms, parts.out);
   REQUIRE(restarted);
   CHECK(restarted->join.nonce == 8);
 }

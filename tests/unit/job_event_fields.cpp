@@ -69,7 +69,7 @@ TEST_CASE("an event's fields name what it knows, and nothing else") {
                               {"error", '"' + std::string(name(ErrorCode::kWorkerLost)) + '"'},
                               {"reason", '"' + explain(*event.reason) + '"'}});
 
-  event = {.kind = Kind::kDeaf, .session = {.job = 7}, .rank = Rank{9}};
+  event = {.kind = Kind::kMissesGroup, .session = {.job = 7}, .rank = Rank{9}};
   CHECK(told(event)["event"] == "\"deaf\"");
   CHECK(told(event)["rank"] == "9");
   CHECK(told(event).count("job_name") == 0);
@@ -85,7 +85,7 @@ TEST_CASE("every kind of event has a name of its own") {
   std::map<std::string, int> names;
   for (const Kind kind : {Kind::kFormed, Kind::kResumed, Kind::kFormationAbandoned, Kind::kLeft,
                           Kind::kAborted, Kind::kRefused, Kind::kStraggler, Kind::kWaits,
-                          Kind::kOtherBuild, Kind::kDeaf, Kind::kHears})
+                          Kind::kOtherBuild, Kind::kMissesGroup, Kind::kReceivesGroup})
     ++names[told({.kind = kind})["event"]];
   CHECK(names.size() == 11);
   CHECK(names.count("\"?\"") == 0);

@@ -26,14 +26,16 @@ Endpoint behind(std::uint16_t port, unsigned rank) {
 struct Group {
   Group() { multicast.begin(kGroup, members, kInterval); }
 
-  void tell(std::uint16_t rank, std::uint64_t heard, std::uint32_t of_last = ~0u) {
-    multicast.on_keep_alive(Rank{rank}, heard, of_last, now);
+  void tell(std::uint16_t rank, std::uint64_t newest, std::uint32_t of_last = ~0u) {
+    multicast.on_keep_alive(Rank{rank}, newest, of_last, now);
   }
   void beacons(int count) {
     for (; count > 0; --count) multicast.next_beacon(now);
   }
-  bool hears(std::uint16_t rank) const { return multicast.paths()[0].hearing.contains(Rank{rank}); }
-  bool is_deaf(std::uint16_t rank) const { return multicast.is_deaf(Rank{rank}); }
+  bool receives_group(std::uint16_t rank) const {
+    return multicast.paths()[0].receiving.contains(Rank{rank});
+  }
+  bool misses_group(std::uint16_t rank) const { return multicast.misses_group(Rank{rank}); }
 
   std::vector<Endpoint> members{behind(1, 0), behind(1, 1), behind(1, 2), behind(2, 3)};
   Multicast multicast;
@@ -84,7 +86,7 @@ TEST_CASE("members behind one port share a path, and local ones have none") {
   CHECK(path.group.mac == multicast_mac(kGroup));
   CHECK(path.group.port_id == 1);
   CHECK(path.group.udp_port == 4748);
-  CHECK(path.hearing.empty());
+  CHECK(path.receiving.empty());
   group.members[1].udp_port = 50'000;  // from which it was told to send
   group.multicast.begin(kGroup, group.members, kInterval);
   CHECK(group.multicast.paths()[0].members.size() == 3);
@@ -96,10 +98,10 @@ TEST_CASE("members behind one port share a path, and local ones have none") {
   CHECK(group.multicast.paths().empty());
   group.tell(0, 0);
   CHECK(group.multicast.beacon_due() == kNever);
-  CHECK(!group.is_deaf(0));
+  CHECK(!group.misses_group(0));
 }
 
-TEST_CASE("a member hears the group if it lacks no more than three BEACONs") {
+TEST_CASE("a member receives the group if it lacks no more than three BEACONs") {
   Group group;
   CHECK(group.multicast.beacon_due() == kNever);
   group.tell(0, 0);
@@ -107,24 +109,24 @@ TEST_CASE("a member hears the group if it lacks no more than three BEACONs") {
   CHECK(group.multicast.next_beacon(group.now) == 1);
   CHECK(group.multicast.beacon_due() == group.now + kInterval);
   group.tell(0, 1);
-  CHECK(group.hears(0));
+  CHECK(group.receives_group(0));
   group.tell(0, 2);  // there was none with this number
-  CHECK(!group.hears(0));
+  CHECK(!group.receives_group(0));
   group.tell(0, 1);
   group.beacons(3);
   group.tell(0, 1);
   group.tell(1, 0);
-  CHECK(group.hears(0));
-  CHECK(!group.hears(1));
-  CHECK(group.is_deaf(1));
+  CHECK(group.receives_group(0));
+  CHECK(!group.receives_group(1));
+  CHECK(group.misses_group(1));
   group.beacons(1);
   group.tell(0, 1);
-  CHECK(!group.hears(0));
-  CHECK(group.is_deaf(0));
-  CHECK(group.is_deaf(1));
+  CHECK(!group.receives_group(0));
+  CHECK(group.misses_group(0));
+  CHECK(group.misses_group(1));
   group.tell(0, 5);
-  CHECK(group.hears(0));
-  CHECK(!group.is_deaf(0));
+  CHECK(group.receives_group(0));
+  CHECK(!group.misses_group(0));
 }
 
 TEST_CASE("who lacks the last BEACON gets another soon, and who lacks many waits for the next") {
@@ -149,51 +151,52 @@ TEST_CASE("who lacks the last BEACON gets another soon, and who lacks many waits
 
 TEST_CASE("who loses more than a quarter of the BEACONs is left out of the group for a while") {
   Group group;
-  const auto hears = [&](std::uint64_t heard, std::uint32_t of_last, Duration later = 0s) {
+  const auto receives_group = [&](std::uint64_t newest, std::uint32_t of_last,
+                                  Duration later = 0s) {
     group.now += later;
-    group.tell(1, heard, of_last);
-    return group.hears(1);
+    group.tell(1, newest, of_last);
+    return group.receives_group(1);
   };
   group.beacons(40);
-  CHECK(hears(40, 1));  // it begins to hear
+  CHECK(receives_group(40, 1));  // it begins to hear
   group.beacons(31);
-  CHECK(hears(71, 1));
+  CHECK(receives_group(71, 1));
   group.beacons(1);
-  CHECK(hears(72, 0x00ff'ffff));
-  CHECK(!hears(72, 0x007f'ffff));
-  CHECK(group.is_deaf(1));
-  CHECK(!hears(72, ~0u, 9s));
+  CHECK(receives_group(72, 0x00ff'ffff));
+  CHECK(!receives_group(72, 0x007f'ffff));
+  CHECK(group.misses_group(1));
+  CHECK(!receives_group(72, ~0u, 9s));
   group.beacons(31);
-  CHECK(hears(103, 1, 1s));  // what was before counts no more
-  CHECK(!group.is_deaf(1));
+  CHECK(receives_group(103, 1, 1s));  // what was before counts no more
+  CHECK(!group.misses_group(1));
   group.beacons(32);
-  CHECK(!hears(135, 1));
-  CHECK(!hears(135, ~0u, 19s));  // twice as long
-  CHECK(hears(135, ~0u, 1s));
+  CHECK(!receives_group(135, 1));
+  CHECK(!receives_group(135, ~0u, 19s));  // twice as long
+  CHECK(receives_group(135, ~0u, 1s));
 }
 
 TEST_CASE("who is bound again has shown nothing, and who left is nowhere") {
   Group group;
   group.beacons(5);
   for (std::uint16_t r = 0; r < 4; ++r) group.tell(r, 5);
-  CHECK(!group.multicast.paths()[1].hearing.contains(Rank{3}));  // alone there
+  CHECK(!group.multicast.paths()[1].receiving.contains(Rank{3}));  // alone there
   group.multicast.rebound(Rank{0}, behind(2, 0));
-  CHECK(!group.hears(0));
-  CHECK(!group.is_deaf(0));
+  CHECK(!group.receives_group(0));
+  CHECK(!group.misses_group(0));
   CHECK(group.multicast.paths()[0].members.size() == 2);
   CHECK(group.multicast.paths()[1].members.size() == 2);
   group.tell(0, 5);  // of its former port
-  CHECK(!group.multicast.paths()[1].hearing.contains(Rank{0}));
+  CHECK(!group.multicast.paths()[1].receiving.contains(Rank{0}));
   CHECK(group.multicast.beacon_due() <= group.now + 20ms);
   group.beacons(1);
   group.tell(0, 6);
   group.tell(3, 6);
-  CHECK(group.multicast.paths()[1].hearing.size() == 2);
+  CHECK(group.multicast.paths()[1].receiving.size() == 2);
   group.multicast.left(Rank{1});
-  CHECK(!group.hears(1));
+  CHECK(!group.receives_group(1));
   group.tell(1, 6);
-  CHECK(!group.hears(1));
-  CHECK(!group.is_deaf(1));
+  CHECK(!group.receives_group(1));
+  CHECK(!group.misses_group(1));
 }
 
 TEST_CASE("a port without members takes up no memory: who is bound again and again adds none") {
@@ -225,7 +228,7 @@ TEST_CASE("the WELCOME names the job's group, and a BEACON goes there when a ran
   CHECK(of_kind<wire::Beacon>(bench.pass(100ms)).size() == 1);
 }
 
-TEST_CASE("one RESULT to the group is for all who hear it") {
+TEST_CASE("one RESULT to the group is for all members that receive it") {
   GroupBench bench;
   const auto results = of_kind<wire::Result>(bench.short_op_of_all());
   CHECK(addresses(results) == Addresses{kGroup});
@@ -242,20 +245,20 @@ TEST_CASE("who lost the RESULT of the group gets it by unicast, and nobody else 
   CHECK(addresses(repaired) == Addresses{at_rank(2).ipv4});
 }
 
-TEST_CASE("who does not hear the group gets every RESULT by unicast") {
+TEST_CASE("a member that misses the group gets every RESULT by unicast") {
   GroupBench bench;
   for (int i = 0; i < 4; ++i) bench.pass(100ms);
   bench.keep_alive(0, 3, 5);
   bench.keep_alive(2, 3, 5);
   bench.keep_alive(1, 3, 1);
   REQUIRE(!bench.events.empty());
-  CHECK(bench.events.back().kind == JobEvent::Kind::kDeaf);
+  CHECK(bench.events.back().kind == JobEvent::Kind::kMissesGroup);
   CHECK(bench.events.back().rank == Rank{1});
   CHECK(bench.engine().counters().deaf_to_group == 1);
   CHECK(addresses(of_kind<wire::Result>(bench.short_op_of_all())) ==
         Addresses{kGroup, at_rank(1).ipv4});
   bench.keep_alive(1, 4, 5);
-  CHECK(bench.events.back().kind == JobEvent::Kind::kHears);
+  CHECK(bench.events.back().kind == JobEvent::Kind::kReceivesGroup);
 }
 
 TEST_CASE("a KEEPALIVE that is late says nothing of the group") {

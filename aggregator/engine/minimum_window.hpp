@@ -10,7 +10,7 @@
 
 namespace sluice::aggregator {
 
-class NarrowestWindow {
+class MinimumWindow {
  public:
   /// No rank has told.
   void begin(std::uint16_t ranks) {
@@ -19,11 +19,11 @@ class NarrowestWindow {
   }
 
   /// 0: a rank does not tell.
-  void tell(std::uint16_t width) {
+  void observe(std::uint16_t width) {
     if (width == 0) return;
     least_ = std::min(least_, width);
-    if (++told_ < period_) return;
-    told_ = 0;
+    if (++observed_ < period_) return;
+    observed_ = 0;
     least_before_ = std::exchange(least_, kNone);
   }
 
@@ -45,7 +45,7 @@ class NarrowestWindow {
   static constexpr std::uint32_t kRounds = 4;  // to which all ranks contribute, in a period
 
   std::uint32_t period_ = kRounds;
-  std::uint32_t told_ = 0;
+  std::uint32_t observed_ = 0;
   std::uint16_t least_ = kNone;
   std::uint16_t least_before_ = kNone;  // of the period before
   std::uint16_t limit_ = kNone;

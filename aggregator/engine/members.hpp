@@ -21,9 +21,9 @@
 
 namespace sluice::aggregator {
 
-class Roster {
+class Members {
  public:
-  explicit Roster(JobRecord& record) : record_(record), config_(record.config) {}
+  explicit Members(JobRecord& record) : record_(record), config_(record.config) {}
 
   /// The candidates are members from now on, and are welcomed.
   void begin(const Formation::Agreement& agreed, const Candidates& candidates, Time now,
@@ -75,7 +75,7 @@ class Roster {
     member.spoke = true;
     if (token == member.token) member.former_token = 0;
   }
-  bool was_heard(Rank r) const { return members_[r.value].spoke; }
+  bool has_spoken(Rank r) const { return members_[r.value].spoke; }
   void proved_liveness(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
   /// Whether no KEEPALIVE of this number or a higher one came before, with the newest token: a
@@ -126,9 +126,9 @@ class Roster {
   /// The rank behind this local port, if it is present; nobody is there to be told any more.
   std::optional<AbortInfo> on_disconnect(std::uint16_t port_id, Time now);
 
-  void tell_all(const AbortInfo& info, ControlPackets& out) const;
+  void abort_all(const AbortInfo& info, ControlPackets& out) const;
   /// Records what has become of the members, for those that missed the news.
-  void bury(const Tombstone& tombstone);
+  void leave_tombstones(const Tombstone& tombstone);
 
  private:
   struct Member {
@@ -137,7 +137,7 @@ class Roster {
     std::shared_ptr<Opener> opener, former_opener;
     Time seen{};
     bool spoke = false;
-    bool was_deaf = false;  // to the group, as an operator was told
+    bool reported_missing = false;  // to the group, as an operator was told
     Departure departure = Departure::kByChoice;
     std::uint64_t nonce = 0;
     std::uint64_t serial = 0;
@@ -145,7 +145,7 @@ class Roster {
     std::optional<Contender> contender;
   };
   std::shared_ptr<Opener> opener_of(Rank r) const;
-  void judge_hearing(Rank r, const wire::KeepAlive& packet, Time now);
+  void judge_group(Rank r, const wire::KeepAlive& packet, Time now);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;

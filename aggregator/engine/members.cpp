@@ -1,4 +1,4 @@
-#include "aggregator/engine/roster.hpp"
+#include "aggregator/engine/members.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -18,8 +18,8 @@ constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when i
 }  // namespace
 
 // ------------------------------------------------------------------------------- being a member
-void Roster::begin(const Formation::Agreement& agreed, const Candidates& candidates, Time now,
-                   ControlPackets& out) {
+void Members::begin(const Formation::Agreement& agreed, const Candidates& candidates, Time now,
+                    ControlPackets& out) {
   const Session& session = agreed.session;
   assert(candidates.size() == session.ranks);
   session_ = session;
@@ -44,7 +44,7 @@ void Roster::begin(const Formation::Agreement& agreed, const Candidates& candida
   for (std::uint16_t r = 0; r < session.ranks; ++r) welcome(Rank{r}, out);
 }
 
-void Roster::welcome(Rank r, ControlPackets& out) const {
+void Members::welcome(Rank r, ControlPackets& out) const {
   auto packet = wire::make<wire::Welcome>(record_.job);
   set_text(packet.build, record_.config.build);
   const Member& member = members_[r.value];
@@ -70,7 +70,7 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   out.push(endpoints_[r.value], packet, record_.protection);
 }
 
-void Roster::repeat_welcomes(Time now, ControlPackets& out) {
+void Members::repeat_welcomes(Time now, ControlPackets& out) {
   if (now < welcome_due_) return;
   welcome_due_ = kNever;
   present_.for_each([&](Rank r) {
@@ -80,30 +80,30 @@ void Roster::repeat_welcomes(Time now, ControlPackets& out) {
   });
 }
 
-Time Roster::all_must_have_spoken() const {
+Time Members::all_must_have_spoken() const {
   const bool all = !resumed_ || std::all_of(members_.begin(), members_.end(),
                                             [](const Member& member) { return member.spoke; });
   return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
 }
 
 /// For its present binding.
-std::shared_ptr<Opener> Roster::opener_of(Rank r) const {
+std::shared_ptr<Opener> Members::opener_of(Rank r) const {
   const Member& member = members_[r.value];
   return record_.protection.opener_of(session_, {r, member.nonce, member.token});
 }
 
-bool Roster::has_token(std::uint64_t token) const {
+bool Members::has_token(std::uint64_t token) const {
   return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
     return token == member.token || token == member.former_token;
   });
 }
 
-void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
+void Members::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
   Member& member = members_[r.value];
   if (packet.number > member.keep_alive) {
     member.keep_alive = packet.number;
     member.seen = now;
-    if (session_.group != 0) judge_hearing(r, packet, now);
+    if (session_.group != 0) judge_group(r, packet, now);
   }
   auto ack = wire::make<wire::KeepAliveAck>(record_.job);
   ack.epoch = session_.epoch;
@@ -113,18 +113,20 @@ void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Cont
 }
 
 /// An operator reads of those who do not hear it, and of their hearing it after all.
-void Roster::judge_hearing(Rank r, const wire::KeepAlive& packet, Time now) {
+void Members::judge_group(Rank r, const wire::KeepAlive& packet, Time now) {
   Member& member = members_[r.value];
   multicast_.on_keep_alive(r, packet.heard, packet.heard_of_last, now);
-  const bool changed = member.was_deaf ? multicast_.hears(r) : multicast_.is_deaf(r);
+  const bool changed =
+      member.reported_missing ? multicast_.receives_group(r) : multicast_.misses_group(r);
   if (!changed) return;
-  member.was_deaf = !member.was_deaf;
-  record_.tell({.kind = member.was_deaf ? JobEvent::Kind::kDeaf : JobEvent::Kind::kHears,
-                .session = session_,
-                .rank = r});
+  member.reported_missing = !member.reported_missing;
+  record_.report({.kind = member.reported_missing ? JobEvent::Kind::kMissesGroup
+                                                  : JobEvent::Kind::kReceivesGroup,
+                  .session = session_,
+                  .rank = r});
 }
 
-void Roster::send_beacon(Time now, ControlPackets& out) {
+void Members::send_beacon(Time now, ControlPackets& out) {
   if (now < multicast_.beacon_due()) return;
   auto beacon = wire::make<wire::Beacon>(record_.job);
   beacon.epoch = session_.epoch;
@@ -134,8 +136,8 @@ void Roster::send_beacon(Time now, ControlPackets& out) {
     if (path.members.size() > 1) out.push(path.group, beacon, record_.protection);
 }
 
-void Roster::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
-                      ControlPackets& out) {
+void Members::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                       ControlPackets& out) {
   members_[r.value].departure = departure;
   if (present_.contains(r)) {
     if (!may_leave) return;
@@ -149,7 +151,7 @@ void Roster::on_leave(Rank r, std::uint64_t token, Departure departure, bool may
 }
 
 // ------------------------------------------------------------------------ who joins in its place
-Roster::JoinCase Roster::judge(const wire::Join& join) const {
+Members::JoinCase Members::judge(const wire::Join& join) const {
   assert(join.rank < session_.ranks);
   const Member& member = members_[join.rank];
   if (!present_.contains(Rank{join.rank})) return JoinCase::kWaitsForOthers;
@@ -164,7 +166,7 @@ Roster::JoinCase Roster::judge(const wire::Join& join) const {
 /// Whether a rank comes from another epoch of this generation, or has made progress that it cannot
 /// have made here: all were welcomed at another aggregator, since or at the same time, and went
 /// there.
-bool Roster::went_on_elsewhere(const wire::Join& join) const {
+bool Members::went_on_elsewhere(const wire::Join& join) const {
   if (join.generation == session_.generation)
     return join.epoch != 0 && join.epoch != session_.epoch;
   return has_progress(join) && !resumed_ && config_.shard == 0 &&
@@ -174,12 +176,12 @@ bool Roster::went_on_elsewhere(const wire::Join& join) const {
 
 /// Whether somebody names this generation who was never welcomed to it, while the member was: shard
 /// 0 had not heard the member, and gave its place to another process.
-bool Roster::is_another_process(const wire::Join& join) const {
+bool Members::is_another_process(const wire::Join& join) const {
   return join.generation == session_.generation && join.epoch == 0 && members_[join.rank].spoke;
 }
 
-void Roster::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now,
-                    ControlPackets& out) {
+void Members::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now,
+                     ControlPackets& out) {
   Member& member = members_[r.value];
   member.nonce = join.nonce;
   member.serial = join.serial;
@@ -191,7 +193,7 @@ void Roster::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now
   welcome(r, out);
 }
 
-void Roster::contend(const Endpoint& from, const wire::Join& join, Time now) {
+void Members::contend(const Endpoint& from, const wire::Join& join, Time now) {
   Member& member = members_[join.rank];
   if (!member.contender || member.contender->join.nonce != join.nonce)
     member.contender = Contender{from, join, now, member.keep_alive};
@@ -199,12 +201,12 @@ void Roster::contend(const Endpoint& from, const wire::Join& join, Time now) {
 }
 
 /// When a contended member that stays silent counts as gone.
-Time Roster::contention_ends(const Member& member) const {
+Time Members::contention_ends(const Member& member) const {
   return after(std::max(member.contender->since, member.seen),
                kSilentIntervals * config_.keep_alive_interval());
 }
 
-std::optional<Roster::Contender> Roster::settle_contention(Time now, ControlPackets& out) {
+std::optional<Members::Contender> Members::settle_contention(Time now, ControlPackets& out) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (!member.contender) continue;
@@ -232,7 +234,7 @@ std::optional<Roster::Contender> Roster::settle_contention(Time now, ControlPack
 }
 
 // --------------------------------------------------------------------------------- who is gone
-std::optional<AbortInfo> Roster::failed(Time now) const {
+std::optional<AbortInfo> Members::failed(Time now) const {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Duration silence = silence_of(Rank{r}, now);
     if (present_.contains(Rank{r}) && silence >= config_.liveness_timeout)
@@ -241,7 +243,7 @@ std::optional<AbortInfo> Roster::failed(Time now) const {
   return std::nullopt;
 }
 
-Time Roster::next_deadline() const {
+Time Members::next_deadline() const {
   Time next = std::min({all_must_have_spoken(), welcome_due_, multicast_.beacon_due()});
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Member& member = members_[r];
@@ -252,7 +254,7 @@ Time Roster::next_deadline() const {
   return next;
 }
 
-void Roster::excuse_pause(Duration pause) {
+void Members::excuse_pause(Duration pause) {
   formed_at_ += pause;
   for (Member& member : members_) {
     member.seen += pause;
@@ -260,7 +262,7 @@ void Roster::excuse_pause(Duration pause) {
   }
 }
 
-std::optional<AbortInfo> Roster::on_disconnect(std::uint16_t port_id, Time now) {
+std::optional<AbortInfo> Members::on_disconnect(std::uint16_t port_id, Time now) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
@@ -272,14 +274,14 @@ std::optional<AbortInfo> Roster::on_disconnect(std::uint16_t port_id, Time now) 
   return std::nullopt;
 }
 
-void Roster::tell_all(const AbortInfo& info, ControlPackets& out) const {
+void Members::abort_all(const AbortInfo& info, ControlPackets& out) const {
   present_.for_each([&](Rank r) {
     out.push(endpoints_[r.value], to_packet(info, record_.job, session_.generation, 0),
              record_.protection);
   });
 }
 
-void Roster::bury(const Tombstone& tombstone) {
+void Members::leave_tombstones(const Tombstone& tombstone) {
   for (const Member& member : members_) {
     record_.tombstones.token_ended(member.token, tombstone);
     if (member.former_token != 0) record_.tombstones.token_ended(member.former_token, tombstone);
