@@ -8,15 +8,15 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Whether a handshake shows the job's secret, and none where we know none: its sender would not
-/// believe our answers.
+/// Whether a handshake shows the job's secret. If we know no secret, the handshake must show none:
+/// otherwise its sender would not believe our answers.
 bool is_authentic(const Packet& handshake, const JobProtection& protection) {
   return handshake.is_authenticated() == protection.has_secret() && protection.accepts(handshake);
 }
 
 }  // namespace
 
-// --------------------------------------------------------------------------- who is not a member
+// ------------------------------------------------------------------------------------ non-members
 DropReason Admission::on_unknown(const Job* job, const Endpoint& from, const Packet& packet,
                                  Time now) {
   if (!unproven_replies_.take(from, now)) return DropReason::kRateLimited;
@@ -29,14 +29,14 @@ DropReason Admission::on_unknown(const Job* job, const Endpoint& from, const Pac
   return DropReason::kUnknownJob;
 }
 
-/// A live job's own, or that of a job which may come.
+/// The protection of a live job, or the one that a job of this id would get now.
 JobProtection Admission::protection_of(std::uint32_t id) const {
   const Job* job = jobs_.find(id);
   return job != nullptr && !job->membership().idle() ? job->membership().record().protection
                                                      : engine_.config.protection_of(id);
 }
 
-/// Who does not share the job's secret is told so, without any proof on our side.
+/// Tells the sender that it does not share the job's secret. This answer proves nothing about us.
 template <class T>
 void Admission::refuse_unauthentic(const Endpoint& from, const Packet& packet,
                                    const JobProtection& protection) {
@@ -103,8 +103,8 @@ DropReason Admission::on_join(const Endpoint& from, const Packet& packet, Time n
   return job->on_join(from, join, now);
 }
 
-/// The job to join: known, or new if there is room for one more. None for a JOIN that is refused
-/// whoever else comes, so that such leave nothing behind.
+/// The job to join: a known one, or a new one if there is room. Null if the JOIN is refused
+/// whatever other ranks join: such a JOIN creates no job.
 Job* Admission::admit(const Endpoint& from, const wire::Join& join,
                       const JobProtection& protection) {
   Job* known = jobs_.find(join.header.job);
@@ -120,8 +120,8 @@ Job* Admission::admit(const Endpoint& from, const wire::Join& join,
   return known != nullptr ? known : &jobs_.add(join.header.job);
 }
 
-/// Why no further job may begin, if so. One that was at another aggregator of this shard is not
-/// new, nor is one that the daemon's first lane has taken in.
+/// Why no further job may begin; empty if one may. A job is not new if it was at another aggregator
+/// of this shard, or if the daemon's first lane has admitted it.
 std::optional<AbortInfo> Admission::no_room(const wire::Join& join) const {
   const bool is_first_lane = engine_.config.shard < engine_.config.shards / engine_.config.lanes;
   const bool is_known = join.epoch != 0 || (join.generation != 0 && !is_first_lane);
@@ -131,7 +131,7 @@ std::optional<AbortInfo> Admission::no_room(const wire::Join& join) const {
   return AbortInfo{.reason = wire::AbortReason::kTooManyJobs, .value_b = engine_.config.jobs_max};
 }
 
-/// `name`: of the job, as far as the refused one tells it.
+/// `name`: the job's name if the refused packet has it, else empty.
 void Admission::report_refused(std::uint32_t id, const AbortInfo& why, std::string name) const {
   JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = why};
   event.session.job = id;

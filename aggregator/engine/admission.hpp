@@ -1,5 +1,5 @@
-// How ranks and jobs are let in: who is answered and how often, who has proven what, and whether
-// there is room for one more job (rules 16 to 20 of docs/protocol.md).
+// How ranks and jobs are admitted: which senders are answered and how often, what a sender has
+// proven, and whether there is room for one more job (rules 16 to 20 of docs/protocol.md).
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ class Admission {
   DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
   DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
 
-  /// A packet that no member of its job has sent: its sender is told, but not too often. `job`:
+  /// Answers a packet that no member of its job has sent, within the reply rate limit. `job` is
   /// null if it is not known.
   DropReason on_unknown(const Job* job, const Endpoint& from, const Packet& packet, Time now);
-  /// Who says HELLO in a version that we do not speak is told so, without any proof, and with a
-  /// CRC32C wherever it is: what it demands is not known.
+  /// Answers a HELLO of a version that we do not support with our versions. The answer proves
+  /// nothing. It always has a CRC32C, as we do not know whether the sender demands one.
   void send_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
 
   void set_reply_rate(std::uint32_t per_second) {
@@ -44,7 +44,7 @@ class Admission {
   void close(bool closed) {
     if (!stopped()) admits_ = closed ? Admits::kKnownJobs : Admits::kAll;
   }
-  /// Nobody is let in from now on.
+  /// No rank is admitted from now on.
   void stop() { admits_ = Admits::kNobody; }
   bool stopped() const { return admits_ == Admits::kNobody; }
 
@@ -61,7 +61,8 @@ class Admission {
 
   EngineContext& engine_;
   JobTable& jobs_;
-  // Who has shown where he is, or that he knows the secret, is not kept out by those who have not.
+  // Two budgets: a flood of unproven senders delays no sender that has proven its address, or that
+  // it knows the secret.
   ReplyBudget proven_replies_;
   ReplyBudget unproven_replies_;
   Admits admits_ = Admits::kAll;

@@ -67,7 +67,7 @@ BlockCombiner::PartialSum BlockCombiner::partial_sum(std::uint8_t column) const 
   return {{accumulator(column), elements * accumulator_bytes_}, owners_[column]};
 }
 
-/// A piece at a time, that stays in the first cache.
+/// Decodes one piece at a time, which is small enough for the L1 cache.
 void BlockCombiner::accumulate_scaled(std::byte* sum, const std::byte* block, std::int16_t scale,
                                       std::uint32_t elements, bool is_first) const {
   if (is_first) return numeric::decode(geometry_.type, sum, block, {elements, 0, elements}, scale);

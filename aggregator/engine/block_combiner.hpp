@@ -1,5 +1,5 @@
-// The sums of dense blocks, one per column: what the running round of a stream sums, and how. Who
-// contributes, and when the round ends, it does not know.
+// The sums of dense blocks, one per column: what the running round of a stream sums, and how. This
+// class does not know which ranks contribute, nor when the round ends.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ namespace sluice::aggregator {
 
 class BlockCombiner {
  public:
-  /// Takes all the memory that it will need.
+  /// Allocates all the memory that it will need.
   explicit BlockCombiner(const Session& session);
 
-  /// Runs the op that a packet with a descriptor tells of, beginning with the packet's blocks: an
-  /// op's first ones, unless a stream is `resumed` amidst it. False, and nothing changes, if this
-  /// session cannot have such an op, or such blocks, on this stream.
+  /// Begins the op that the packet's descriptor names, at the packet's blocks. These are the op's
+  /// first blocks, unless the stream is `resumed` in the middle of the op. Returns false and
+  /// changes nothing if this session cannot have such an op, or such blocks, on this stream.
   bool begin(const Packet& packet, StreamId stream, const Session& session, bool resumed);
 
   const wire::Shape& shape() const { return shape_; }
@@ -38,13 +38,13 @@ class BlockCombiner {
   /// The blocks that the round sums, by column.
   std::span<const BlockIndex> current() const { return {current_.data(), geometry_.columns}; }
 
-  /// Whether a contribution is about the round's blocks. `next`: what its rank told last; empty
-  /// where any block may be present.
+  /// Whether a contribution is about the round's blocks. `next` is what its rank has announced
+  /// last; it is empty where any block may be present.
   bool fits(const Packet& packet, std::span<const BlockIndex> next) const;
   /// Whether a packet of the same shape is about other blocks.
   bool contradicts(const Packet& packet) const;
 
-  /// Adds the blocks in a packet. Lowest rank first.
+  /// Adds the blocks in a packet. Packets must come in ascending order of ranks.
   void add(Rank w, const Packet& packet);
   bool is_empty(std::uint8_t column) const { return owners_[column] == 0; }
   bool is_empty() const;
@@ -52,9 +52,8 @@ class BlockCombiner {
     return owners_[column] == 1 && last_owner_[column] == w;
   }
 
-  /// What the round has summed of a column so far, as the sum itself: not rounded to the element
-  /// type, not divided, and without the zero blocks of the other ranks. An inner node of a tree
-  /// sends it on.
+  /// The unfinished sum of a column: it is not rounded to the element type, not divided, and does
+  /// not include the zero blocks of the other ranks. An inner node of a tree sends it on.
   struct PartialSum {
     std::span<const std::byte> accumulators;  ///< numeric::accumulator_bytes() for each element
     std::uint16_t ranks = 0;                  ///< whose blocks are in it; 0: there is no sum
@@ -63,10 +62,11 @@ class BlockCombiner {
 
   /// Bytes of the sums as they travel.
   std::size_t sums_bytes() const;
-  /// Counts what the round has summed, and what lies between its blocks and those of the next one.
+  /// Counts the blocks that the round has summed, and the zero blocks between them and those of the
+  /// next round.
   void count(std::span<const BlockIndex> next, JobCounters& counters) const;
-  /// Writes the columns, except what is wanted next, and the sums, one after the other, once a
-  /// round.
+  /// Writes the columns, except the wanted blocks, and the sums, one after the other. Is called
+  /// once a round.
   void write(std::span<wire::Column> columns, std::byte* in_packet);
 
   /// The next round sums these blocks.
@@ -102,11 +102,12 @@ class BlockCombiner {
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
-  std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
+  std::vector<Rank> last_owner_;       // by column: the rank that was added last, if any was
   std::uint16_t ranks_;
 };
 
-// Of every packet: inline, for the stream to have them in one piece.
+// These run for every packet or round. They are inline, so that the compiler merges them into the
+// code of the stream.
 inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex> next) const {
   if (!wire::same(packet.shape(), shape_)) return false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
@@ -145,7 +146,7 @@ inline std::size_t BlockCombiner::sums_bytes() const {
 inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& counters) const {
   struct Blocks {
     std::uint64_t all = 0;
-    std::uint64_t last = 0;  // how often the tensor's last one, which alone may be short
+    std::uint64_t last = 0;  // how often the tensor's last block, the only one that may be short
   } contributed, summed, dense;
   const std::uint32_t stride = geometry_.stride();
   const std::uint32_t last = geometry_.blocks - 1;
@@ -156,7 +157,7 @@ inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& 
     contributed.all += owners;
     summed.all += owners != 0;
     const std::uint32_t end = next[c] == kNoBlock ? geometry_.blocks : next[c].value;
-    const std::uint32_t passed =  // most often the next one is wanted, which needs no division
+    const std::uint32_t passed =  // usually the next block is wanted, which needs no division
         end - current <= stride ? 1 : (end - current - 1) / stride + 1;
     dense.all += passed;
     dense.last += current + (passed - 1) * stride == last;

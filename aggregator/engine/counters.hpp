@@ -46,7 +46,7 @@ struct Counters {
   SLUICE_AGGREGATOR_COUNTERS(SLUICE_COUNTER_MEMBER)
   DropCounters drops;
 
-  /// Calls f(name, value) for each but the drops.
+  /// Calls f(name, value) for each counter except the drops.
   template <class F>
   void for_each(F&& f) const;
 };

@@ -15,7 +15,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& 
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters.drops.count(drop);
   if (!context_.control.empty()) flush(sink);
-  sink.enter(Stage::kReceive);  // the loop goes on with the next packet
+  sink.enter(Stage::kReceive);  // the loop continues with the next packet
 }
 
 DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
@@ -35,7 +35,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
   return drop;
 }
 
-/// HELLO or JOIN.
+/// Handles a HELLO or a JOIN.
 DropReason Engine::on_joiner(const Endpoint& from, const Packet& packet, Time now) {
   if (admission_.stopped()) return DropReason::kNotJoined;
   if (packet.kind() == wire::Kind::kHello) return admission_.on_hello(from, packet, now);
@@ -63,7 +63,7 @@ void Engine::on_time(Time now, PacketSink& sink) {
 }
 
 void Engine::on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink) {
-  if (admission_.stopped()) return;  // it may be on its way to the next aggregator
+  if (admission_.stopped()) return;  // the rank may be joining the next aggregator
   jobs_.for_each([&](Job& job) { job.on_disconnect(port_id, now); });
   deadline_ = std::min(deadline_, now);
   flush(sink);

@@ -1,8 +1,8 @@
-// The aggregator engine: packets and the time come in, packets go out. No I/O, threads, clocks or
-// DPDK types; the same objects serve a lane of the daemon and the simulator.
+// The aggregator engine: packets and the time come in, packets go out. It has no I/O, threads,
+// clocks or DPDK types; the same objects serve a lane of the daemon and the simulator.
 //
-// receive() finds the job, proves the sender by its token and hands the packet to the job; packets
-// of others go to admission. One engine serves one shard: a daemon's lane.
+// receive() finds the job, checks the sender's token and passes the packet to the job. Packets of
+// other senders go to admission. One engine serves one shard: a daemon's lane.
 #pragma once
 
 #include <algorithm>
@@ -26,38 +26,40 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// One datagram. Takes the buffer; what it keeps, it bounds by the sessions' sizes.
+  /// Handles one datagram and takes its buffer. The sessions' sizes bound what it keeps.
   void receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink);
 
-  /// To be called at next_deadline() or later, and cheap to call always.
+  /// Must be called at next_deadline() or soon after. An early call is cheap.
   void on_time(Time now, PacketSink& sink);
   Time next_deadline() const { return std::min(deadline_, context_.stalled.due()); }
 
-  /// A local port went away: whoever was behind it is dead.
+  /// A local port was removed: the process behind it has ended.
   void on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink);
 
-  /// The loop did not run for so long: what was not heard meanwhile is no silence of the workers.
+  /// The loop did not run for so long. This time does not count as silence of the workers.
   void excuse_pause(Duration pause);
 
-  /// Takes the limits and secrets that may change while jobs live from another configuration. Jobs
-  /// that live keep their secret.
+  /// Copies the settings that may change while jobs live, limits and secrets, from another
+  /// configuration. Live jobs keep their secret.
   void adjust(const EngineConfig& to);
 
-  /// Whether new jobs are refused from now on. Those that live go on, and those that lived at
-  /// another aggregator of this shard may come.
+  /// Whether new jobs are refused from now on. Live jobs go on, and jobs that lived at another
+  /// aggregator of this shard may join.
   void close(bool closed) { admission_.close(closed); }
 
-  /// Takes nobody in any more, and has the members of all jobs told that they are not known here:
-  /// they join again where they are. What else they send is answered as before. (Rule 26.)
+  /// Admits no rank any more, and answers the KEEPALIVEs of all members as those of unknown
+  /// senders, so that they join the next aggregator (rule 26). Other packets are answered as
+  /// before.
   void retire(Time now, PacketSink& sink);
-  /// Whether all members were told. Some may never be: of them, and of a job that some ranks have
-  /// left, no more is known than after a crash.
+  /// Whether all members were sent away. This may never become true: a member may send no
+  /// KEEPALIVE, and a job that some ranks have left is not sent away. Their ranks find out as after
+  /// a crash.
   bool retired() const;
 
-  /// Ends a job and tells its ranks. False: there is none of this id.
+  /// Ends a job and tells its ranks. Returns false if there is no job of this id.
   bool kick(std::uint32_t id, Time now, PacketSink& sink);
-  /// Lets an active job run so many streams of this shard at a time, 0: all, until it ends here.
-  /// False: there is none of this id.
+  /// Limits how many streams of this shard an active job runs at a time, until it ends here; 0: no
+  /// limit. Returns false if there is no active job of this id.
   bool limit_streams(std::uint32_t id, std::uint16_t streams);
 
   std::size_t live_jobs() const { return jobs_.live(); }  ///< forming or active

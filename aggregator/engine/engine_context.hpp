@@ -1,5 +1,5 @@
-// What the jobs of one engine share: its settings and counters, what they claim together, and the
-// way out of their control packets and events. The engine owns it.
+// What the jobs of one engine share: settings, counters, the memory that they claim together, and
+// the outputs for control packets and events. The engine owns it.
 #pragma once
 
 #include <cstddef>

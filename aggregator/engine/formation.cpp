@@ -15,8 +15,9 @@ namespace {
 using wire::AbortReason;
 using wire::Field;
 
-constexpr int kForgottenAfter = 4;  // of KEEPALIVE, without a JOIN from somebody who waits
-constexpr int kFreshFor = 2;        // a JOIN, for a job to form with it
+// Both in intervals of KEEPALIVE.
+constexpr int kForgottenAfter = 4;  // a candidate that has sent no JOIN for so long
+constexpr int kFreshFor = 2;        // a job forms only with JOINs that are not older
 
 AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
   AbortInfo info;
@@ -49,7 +50,8 @@ std::optional<AbortInfo> Formation::invalid(const wire::Join& join, const Engine
     return about(AbortReason::kNotAuthenticated, Rank{join.rank});
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
-  if (config.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
+  // Another shard, or an earlier formation, has decided these values: we can only accept or refuse.
+  if (config.shard != 0 || join.generation != 0) {
     if (join.streams == 0) return refusal(Field::kStreams, 0, config.streams_max);
     if (join.history == 0) return refusal(Field::kHistory, 0, wire::kMaxHistory);
     if (join.payload_bytes > config.payload_bytes)
@@ -58,7 +60,7 @@ std::optional<AbortInfo> Formation::invalid(const wire::Join& join, const Engine
   return std::nullopt;
 }
 
-/// Where the join contradicts those of the ranks that wait already.
+/// How the join contradicts those of the ranks that already wait; empty if it does not.
 std::optional<AbortInfo> Formation::disagrees(const wire::Join& join) const {
   for (const auto& [rank, candidate] : candidates_) {
     const wire::Join& other = candidate.join;
@@ -88,7 +90,7 @@ DropReason Formation::on_join(const Endpoint& from, const wire::Join& join, Time
                               ControlPackets& out) {
   if (record_.is_void(join)) return DropReason::kStaleJoin;
   if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
-  if (config_.shard != 0)  // who still speaks of another generation will come again
+  if (config_.shard != 0)  // ranks that named another generation will join again
     std::erase_if(candidates_, [&](const auto& entry) {
       return entry.second.join.generation != join.generation;
     });
@@ -97,7 +99,7 @@ DropReason Formation::on_join(const Endpoint& from, const wire::Join& join, Time
     Candidate& held = found->second;
     if (join.serial < held.latest_serial) return DropReason::kStaleJoin;
     if (held.join.nonce != join.nonce && held.first_nonce == join.nonce) {
-      // The first process is alive after the second one came: two have one number.
+      // The first process is alive after the second one came: two processes have one rank.
       record_.tombstones.ended(held.join.nonce,
                                about(AbortReason::kDuplicateRank, Rank{join.rank}));
       record_.answered_again(held.endpoint, held.join, out);
@@ -132,10 +134,10 @@ RankSet Formation::absent(const wire::Join& join) const {
   return absent;
 }
 
-/// Whoever has made progress can only go on with all others of that generation: if some rank comes
-/// without it, what that rank had is lost (rule 18). Only a JOIN that was asked for after the
-/// others had come shows that: an earlier one may be what that very rank sent before the generation
-/// began.
+/// A rank that has made progress can only go on with all other ranks of its generation. If one of
+/// them joins without this generation, its state is lost (rule 18). Only a JOIN whose CHALLENGE was
+/// sent after the conflict was seen shows that: the rank may have sent an earlier JOIN before the
+/// generation began.
 void Formation::end_broken_lives(ControlPackets& out) {
   while (const auto rank = rank_of_other_generation()) {
     if (!conflict_serial_) conflict_serial_ = record_.newest_serial();
@@ -145,7 +147,7 @@ void Formation::end_broken_lives(ControlPackets& out) {
   conflict_serial_.reset();
 }
 
-/// Somebody who has made progress; null: nobody has.
+/// A candidate that has made progress; null: none has.
 const Candidate* Formation::holder() const {
   const auto found = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
     return has_progress(entry.second.join);
@@ -153,7 +155,8 @@ const Candidate* Formation::holder() const {
   return found == candidates_.end() ? nullptr : &found->second;
 }
 
-/// A rank that comes from another generation than the holder, if there is one of each.
+/// A rank that names another generation than the holder; empty if there is no holder or no such
+/// rank.
 std::optional<Rank> Formation::rank_of_other_generation() const {
   const Candidate* const held = holder();
   if (held == nullptr) return std::nullopt;
@@ -170,7 +173,7 @@ bool Formation::same_generation() const {
                      [&](const auto& entry) { return entry.second.join.generation == generation; });
 }
 
-/// A generation that cannot go on: also the ranks that have made no progress in it are told.
+/// Ends a generation that cannot go on. Ranks of it that have made no progress are refused, too.
 void Formation::end_generation(std::uint64_t generation, const AbortInfo& why,
                                ControlPackets& out) {
   record_.tombstones.ended(generation, why);
@@ -224,12 +227,12 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
          std::has_single_bit(session.history));
-  // Of two ranks, as of a channel, one at most lacks what the other sends.
+  // A job of two ranks, as a channel, needs no group: at most one rank lacks each result.
   if (session.ranks > 2) session.group = config_.groups.of(session.job);
   return {session, holder() != nullptr};
 }
 
-/// Whether two of them are on one host.
+/// Whether two of the candidates are on one host.
 bool Formation::have_hosts_in_common() const {
   std::unordered_set<std::uint64_t> hosts;
   return std::any_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
@@ -238,7 +241,7 @@ bool Formation::have_hosts_in_common() const {
   });
 }
 
-/// Of a job that asks for no number, once its ranks and payload are known.
+/// The number of streams of a job that asks for none. The session's ranks and payload must be set.
 std::uint16_t Formation::default_streams(const Session& session,
                                          std::size_t buffers_claimed) const {
   const auto is_far = [](const auto& entry) { return entry.second.endpoint.off_machine; };
@@ -252,8 +255,9 @@ std::uint16_t Formation::default_streams(const Session& session,
   return static_cast<std::uint16_t>(std::min(streams, streams_with_room(session, buffers_claimed)));
 }
 
-/// Of all shards, if they have as much room as this one: the job takes half of the packet buffers
-/// that are left, and more only for the fewest streams that keep its ranks busy.
+/// How many streams of all shards there is room for, if the others have as much as this one. The
+/// job takes half of the packet buffers that are left. It takes more only for kFewestStreams, which
+/// keep its ranks busy.
 std::size_t Formation::streams_with_room(const Session& session,
                                          std::size_t buffers_claimed) const {
   const std::size_t left = config_.buffers_max - buffers_claimed;
@@ -261,7 +265,7 @@ std::size_t Formation::streams_with_room(const Session& session,
   const std::size_t fewest = (limits::kFewestStreams + config_.shards - 1) / config_.shards;
   const std::size_t in_pool = std::max(all / 2, std::min(all, fewest));
   const std::size_t here = std::min(in_pool, config_.job_memory_bytes_max / stream_bytes(session));
-  return std::max<std::size_t>(here, 1) * config_.shards;  // who has room for none is refused
+  return std::max<std::size_t>(here, 1) * config_.shards;  // without room for one, it is refused
 }
 
 std::optional<Formation::OtherBuild> Formation::other_build() const {
@@ -278,7 +282,7 @@ std::optional<Formation::OtherBuild> Formation::other_build() const {
   return found;
 }
 
-// ----------------------------------------------------------------------------- who does not come
+// --------------------------------------------------------------------------------- absent ranks
 void Formation::clear() {
   candidates_.clear();
   wait_is_reported_ = false;
@@ -295,8 +299,8 @@ void Formation::dismiss(const AbortInfo& info, ControlPackets& out) {
   record_.void_joins();
 }
 
-/// Who waits repeats its JOIN. Who does not has gone elsewhere, perhaps to the aggregator that this
-/// one stands by for, and must not be counted on.
+/// A waiting rank repeats its JOIN. A rank that does not has gone to another aggregator, perhaps to
+/// the one that this is a standby for, and is forgotten.
 void Formation::on_time(Time now, ControlPackets& out) {
   std::erase_if(candidates_, [&](const auto& entry) { return now >= forgotten_at(entry.second); });
   if (candidates_.empty()) wait_is_reported_ = false;
@@ -304,7 +308,7 @@ void Formation::on_time(Time now, ControlPackets& out) {
   if (now >= formation_ends()) dismiss(why_not_formed(now), out);
 }
 
-/// Once for a formation; never where nobody waits.
+/// When the wait must be reported: once for a formation; never where no rank waits.
 Time Formation::wait_is_long() const {
   return candidates_.empty() || wait_is_reported_ ? kNever
                                                   : after(forming_since(), limits::kSilentWait);
@@ -319,8 +323,8 @@ void Formation::report_wait() {
   if (!event.absent.empty()) record_.report(event);
 }
 
-/// Who conflicts with the others, or else who has not come. If all have, it is who has not said so
-/// lately: ranks of different generations are believed only together.
+/// Names a rank that conflicts with the others, or else the ranks that have not joined. If all
+/// have, it names those whose JOINs are not fresh: a job forms only of fresh ones.
 AbortInfo Formation::why_not_formed(Time now) const {
   RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
   for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
@@ -335,8 +339,8 @@ AbortInfo Formation::why_not_formed(Time now) const {
   return about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
 }
 
-/// Since when somebody waits for others: of a generation that has made progress, its ranks. Another
-/// may only seem to wait, by a packet that came late.
+/// Since when a rank waits for others. If a generation has made progress, only its ranks count: any
+/// other rank may only seem to wait, because of a late packet.
 Time Formation::forming_since() const {
   const Candidate* const held = holder();
   Time since = kNever;
@@ -350,8 +354,8 @@ Time Formation::forgotten_at(const Candidate& candidate) const {
   return after(candidate.seen, kForgottenAfter * config_.keep_alive_interval());
 }
 
-/// Those who come back to a generation that has made progress were there a moment ago: who is not
-/// among them by the liveness time-out is lost.
+/// Ranks that come back to a generation with progress were members a moment ago. So a rank that has
+/// not come back within the liveness time-out is lost.
 Time Formation::formation_ends() const {
   if (candidates_.empty()) return kNever;
   return after(forming_since(),

@@ -1,9 +1,9 @@
-// Those who wait for a job to form: who has come, whether they agree, and what they form (rules 16
-// to 20 of docs/protocol.md).
+// The candidates of a job, which wait for it to form: which ranks have joined, whether they agree,
+// and what they form (rules 16 to 20 of docs/protocol.md).
 //
-// A job forms when all N ranks have joined and go together. Serials, handed out with every
-// CHALLENGE, order the joins: the newest of a rank wins, and all up to the mark of the last
-// formation or end are void. On shards other than 0 ranks wait here also while an earlier
+// A job forms when all N ranks have joined and are compatible. Every CHALLENGE has a serial, which
+// orders the joins: the newest join of a rank wins, and all joins up to the mark of the last
+// formation or end are void. On shards other than 0, ranks also wait here while an earlier
 // generation of the job is active.
 #pragma once
 
@@ -22,11 +22,11 @@
 
 namespace sluice::aggregator {
 
-/// A rank that waits, as it said last.
+/// A rank that waits, as its last JOIN described it.
 struct Candidate {
   Endpoint endpoint;
   wire::Join join;
-  std::uint64_t first_nonce = 0;  // of the process that was here first
+  std::uint64_t first_nonce = 0;  // of the process that joined first
   std::uint64_t latest_serial = 0;
   Time since{};  // of the first JOIN with this nonce
   Time seen{};   // of the latest
@@ -38,44 +38,45 @@ class Formation {
  public:
   explicit Formation(JobRecord& record) : record_(record), config_(record.config) {}
 
-  /// What this aggregator refuses whoever else has joined.
+  /// Why this aggregator refuses a JOIN whatever other ranks have joined; empty if it does not.
   static std::optional<AbortInfo> invalid(const wire::Join& join, const EngineConfig& config,
                                           const JobProtection& protection);
 
   bool empty() const { return candidates_.empty(); }
   const Candidates& candidates() const { return candidates_; }
 
-  /// A JOIN that is not about the generation that is active here. Sends ABORT if it is refused;
-  /// else the job may be complete(), or the sender is to be told who is absent().
+  /// Handles a JOIN that is not about the generation that is active here. Sends ABORT if the JOIN
+  /// is refused; else the job may be complete(), or the caller sends PENDING with the absent()
+  /// ranks.
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
-  /// A rank that waited elsewhere.
+  /// Adds a rank that has waited elsewhere.
   void hold(const Endpoint& from, const wire::Join& join, Time now);
 
-  /// The ranks that somebody who waits here waits for; none for anybody else.
+  /// The ranks that the sender of this JOIN waits for; empty if it is not a candidate.
   RankSet absent(const wire::Join& join) const;
 
-  /// All are there and go together: ranks of different generations, too, if none has made progress.
-  /// What one of them said a while ago may be true no more: it may be in at another aggregator by
-  /// now.
+  /// Whether all ranks have joined and are compatible. Ranks of different generations are, too, if
+  /// none has made progress. All joins must be fresh: a rank whose join is old may be a member at
+  /// another aggregator by now.
   bool complete(Time now) const;
-  /// What the complete candidates form, and whether they go on with progress made elsewhere.
-  /// `buffers_claimed`: by all jobs that are active.
+  /// What the candidates form once they are complete, and whether they go on with progress that
+  /// they made elsewhere. `buffers_claimed` are those of all active jobs.
   struct Agreement {
     Session session;
     bool resumed = false;
   };
   Agreement agree(std::size_t buffers_claimed) const;
-  /// The first of the candidates that are of another build than we, if any is.
+  /// The first of the candidates that are of another build than this daemon, if any is.
   struct OtherBuild {
     Rank rank{};
     std::string build;
-    std::size_t others = 0;  // more of them
+    std::size_t others = 0;  // how many more there are
   };
   std::optional<OtherBuild> other_build() const;
-  /// They wait no more: they have formed a job.
+  /// Forgets the candidates: they have formed a job.
   void clear();
 
-  /// Refuses all who wait.
+  /// Refuses all candidates.
   void dismiss(const AbortInfo& info, ControlPackets& out);
 
   void on_time(Time now, ControlPackets& out);
@@ -105,7 +106,7 @@ class Formation {
   const EngineConfig& config_;
   Candidates candidates_;
   bool wait_is_reported_ = false;
-  std::optional<std::uint64_t> conflict_serial_;  // newest when they were first seen to conflict
+  std::optional<std::uint64_t> conflict_serial_;  // newest serial when a conflict was first seen
 };
 
 }  // namespace sluice::aggregator

@@ -83,7 +83,7 @@ bool Job::retry_stalled(Time now, PacketSink& sink) {
 DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   if (leave.abort != 0) {
     abort(cause_of(leave, rank, membership_.members().session()), now, rank);
-  } else if (context_.retirement.has_sent_away()) {  // others are sent to where they need this rank
+  } else if (context_.retirement.has_sent_away()) {  // the others need this rank where they go
     return DropReason::kNotJoined;
   } else {
     let_leave(rank, leave, now, sink);
@@ -91,8 +91,8 @@ DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSi
   return DropReason::kNone;
 }
 
-/// Lets a rank go, unless someone may still need what it holds: all who remain must have every
-/// result.
+/// Lets a rank leave if every remaining rank has all results. Otherwise another rank may still need
+/// what this one holds.
 void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   bool settled = true;
   bool busy = false;
@@ -118,14 +118,14 @@ void Job::retire(Time now) {
 }
 
 // ----------------------------------------------------------------------------------- its lifetime
-/// Does what the membership's events ask for, and tells of them; also of those that come of it.
+/// Handles the membership's events and reports them, and also those that the handling causes.
 void Job::settle(Time now) {
   while (membership_.has_events())
     for (const JobEvent& event : membership_.take_events())
       if (happened(event, now)) report(event);
 }
 
-/// Does what one event asks for. False: the operator is not to be told of it.
+/// Handles one event. Returns false if the event must not be reported.
 bool Job::happened(const JobEvent& event, Time now) {
   using Kind = JobEvent::Kind;
   Counters& counters = engine_.counters;
@@ -150,7 +150,7 @@ bool Job::happened(const JobEvent& event, Time now) {
     case Kind::kMissesGroup:
       ++counters.deaf_to_group;
       break;
-    case Kind::kSentAway:  // the job tells of these itself
+    case Kind::kSentAway:  // the job itself reports these
     case Kind::kStraggler:
     case Kind::kWaits:
     case Kind::kOtherBuild:
@@ -160,8 +160,8 @@ bool Job::happened(const JobEvent& event, Time now) {
   return true;
 }
 
-/// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
-/// False: that is too much, and the job is over.
+/// Allocates the memory that the streams of a formed job will need, so that no packet has to.
+/// Returns false if that is too much: then the job has ended.
 bool Job::begin_streams(Time now) {
   const Session& session = membership_.members().session();
   if (const auto refusal = memory_.refusal(session)) {

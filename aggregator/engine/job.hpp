@@ -1,6 +1,6 @@
-// One job at its aggregator: who belongs to it, the streams of this shard while it is active, and
-// what goes on beside their rounds: leaving, the look for stragglers, retirement. The engine hands
-// it packets of senders that it has proven.
+// One job at its aggregator: its members, the streams of this shard while it is active, and what
+// happens beside their rounds: leaving, the search for stragglers, retirement. The engine passes it
+// packets only of senders whose tokens are right.
 #pragma once
 
 #include <algorithm>
@@ -31,36 +31,37 @@ class Job {
 
   const Membership& membership() const { return membership_; }
 
-  /// A JOIN whose incarnation is ours, and which the engine does not refuse.
+  /// Handles a JOIN whose incarnation is ours and that admission has not refused.
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now);
-  /// A packet of this member, which has proven who it is.
+  /// Handles a packet of this member, which has proven its identity.
   DropReason on_packet(Rank rank, const Endpoint& from, const Packet& packet, Buffer buffer,
                        Time now, PacketSink& sink);
 
   void on_time(Time now);
   Time next_deadline() const { return std::min(membership_.next_deadline(), stragglers_.due()); }
-  /// A deadline that packets of members may change; the others only pass.
+  /// The only deadline that a member's packet may make earlier.
   Time beacon_due() const { return membership_.members().multicast().beacon_due(); }
   void on_disconnect(std::uint16_t port_id, Time now);
   void excuse_pause(Duration pause);
 
-  /// Tries the rounds again that lacked a buffer for their result. True if none does now.
+  /// Retries the rounds that lacked a buffer for their result. Returns true if none does now.
   bool retry_stalled(Time now, PacketSink& sink);
 
-  /// Ends the job, or its forming, and tells its ranks. `reported_by`: which of them said so.
+  /// Ends the job or its formation, and tells its ranks. `reported_by` is the rank that reported
+  /// it, if one did.
   void abort(const AbortInfo& info, Time now, std::optional<Rank> reported_by = {});
-  /// Lets an active job run so many streams of this shard at a time, 0: all.
+  /// Limits how many streams of this shard an active job runs at a time; 0: no limit.
   void limit_streams(std::uint16_t streams) { context_.window.limit(streams); }
 
-  /// This aggregator retires: the job is to go on at the next one.
+  /// This aggregator retires: the job must go on at the next one.
   void retire(Time now);
   void ask_who_stays() { context_.retirement.ask_who_stays(membership_, engine_.control); }
-  /// Whether all members were told to go.
+  /// Whether all members were sent away.
   bool retired() const {
     return !membership_.active() || context_.retirement.still_here(membership_.members()).empty();
   }
 
-  JobFigures figures(Time now);  ///< of one that is forming or active
+  JobFigures figures(Time now);  ///< while the job is forming or active
 
  private:
   void on_keep_alive(Rank rank, const Endpoint& from, const Packet& packet, Time now);

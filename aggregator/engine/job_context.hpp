@@ -1,5 +1,5 @@
-// What the streams of one job share and reach for as long as they live: its members, whether they
-// are sent away, its window, its counters, and the engine's. The job owns it.
+// What the streams of one job share: its members, whether they are sent away, its window, its
+// counters, and the engine's context. The job owns it, and it outlives the streams.
 #pragma once
 
 #include <span>

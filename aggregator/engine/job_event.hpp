@@ -1,4 +1,4 @@
-// What happened to a job: one type for what membership tells its engine, and the engine an
+// What happened to a job. Membership reports such events to the engine, and the engine to an
 // operator.
 #pragma once
 
@@ -26,12 +26,12 @@ inline std::string job_label(std::uint32_t job, const std::string& name) {
 struct Straggler {
   Rank rank{};
   OpNumber op = 0;
-  std::size_t streams = 0;  ///< that wait for it or others
+  std::size_t streams = 0;  ///< how many wait for it or for others
   Duration waited{};        ///< since the round was first seen to run, at least
   Duration silence{};       ///< of the rank, so far
 };
 
-/// Something an operator wants to read of; made in the control plane only.
+/// An event that operators want to read about. Only the control plane creates events.
 struct JobEvent {
   enum class Kind {
     kFormed,
@@ -39,20 +39,20 @@ struct JobEvent {
     kFormationAbandoned,
     kLeft,
     kAborted,
-    kSentAway,  ///< all its ranks were told to go to the next aggregator
-    kWaits,     ///< it has waited for long to form, for the ranks `absent`
+    kSentAway,  ///< all its ranks were sent to the next aggregator
+    kWaits,     ///< its formation has waited long for the ranks `absent`
     kRefused,
     kStraggler,
-    kOtherBuild,    ///< `rank` and `others` more that formed the job are of another build than we
-    kMissesGroup,   ///< `rank` does not hear the job's multicast group: its results go by unicast
-    kReceivesGroup  ///< it hears it again
+    kOtherBuild,    ///< `rank` and `others` more in the job are of another build than this daemon
+    kMissesGroup,   ///< `rank` does not receive the job's group: its results go by unicast
+    kReceivesGroup  ///< `rank` receives the group again
   } kind = Kind::kFormed;
-  Session session{};                  ///< job always; the rest where formed
+  Session session{};                  ///< `job` is always set; the rest if the job has formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
-  std::optional<Rank> reported_by{};  ///< who ended the job for this reason, if it was a rank
+  std::optional<Rank> reported_by{};  ///< the rank that ended the job for this reason, if one did
   Straggler straggler{};
   std::optional<Rank> rank{};
-  std::string name{};   ///< of the job, as it was told; empty: it has none
+  std::string name{};   ///< of the job; empty: it has none
   std::string build{};  ///< of `rank`
   std::size_t others = 0;
   RankSet absent{};
@@ -61,10 +61,10 @@ struct JobEvent {
   std::string job() const { return job_label(session.job, name); }
 };
 
-/// Events until an operator is told of them, so many at most.
+/// A limited number of events that are not reported to an operator yet.
 struct JobEvents {
   std::vector<JobEvent> list;
-  std::size_t frequent = 0;  ///< in the list, of those that peers can make at will
+  std::size_t frequent = 0;  ///< events in the list that peers can cause at will
   std::uint64_t lost = 0;
 
   void keep(const JobEvent& event) {

@@ -8,7 +8,7 @@ JobFigures& JobFigures::operator+=(const JobFigures& other) {
   if (!active) session = other.session;
   if (name.empty()) name = other.name;
   active |= other.active;
-  // A rank is as silent as where it was heard last.
+  // The lane that has received from the rank last decides how long it is silent.
   if (!other.present.empty() && (present.empty() || other.silence < silence)) {
     most_silent = other.most_silent;
     silence = other.silence;

@@ -1,4 +1,4 @@
-// What one lane knows of one job, for operators: counters, and whom it waits for.
+// What one lane knows about one job, for operators: counters, and the ranks that it waits for.
 #pragma once
 
 #include <array>
@@ -16,8 +16,7 @@
 
 namespace sluice::aggregator {
 
-// Bytes of blocks are those of their values as they travel. Of pairs of key and row no blocks are
-// counted.
+// The bytes of a block are those of its values as they travel. Keyed ops count no blocks.
 // clang-format off
 //  row(name, what it counts, for operators)
 #define SLUICE_JOB_COUNTERS(row)                                                                  \
@@ -60,19 +59,19 @@ inline JobCounters& JobCounters::operator+=(const JobCounters& other) {
 
 /// One job at one lane, at one moment.
 struct JobFigures {
-  Session session{};                ///< job always; the rest where it is active
-  std::string name{};               ///< as the job's ranks tell; empty: none
+  Session session{};                ///< `job` is always set; the rest while it is active
+  std::string name{};               ///< from the ranks' JOINs; empty: none
   bool active = false;              ///< else forming
-  RankSet present;                  ///< has joined and not left
-  RankSet waited_for;               ///< by rounds that have begun
+  RankSet present;                  ///< ranks that have joined and not left
+  RankSet waited_for;               ///< ranks that begun rounds wait for
   Duration waiting{};               ///< of the round that has waited longest
-  Rank most_silent{};               ///< who was heard longest ago
-  Duration silence{};               ///< of that rank
+  Rank most_silent{};               ///< the rank that has been silent longest
+  Duration silence{};               ///< how long it has been silent
   std::size_t buffers_claimed = 0;  ///< packet buffers
   std::uint16_t stream_limit = 0;   ///< streams of a lane that an operator lets run; 0: all
   JobCounters counters;
 
-  /// Adds what another lane knows of the same job.
+  /// Adds what another lane knows about the same job.
   JobFigures& operator+=(const JobFigures& other);
 };
 

@@ -1,4 +1,4 @@
-// The packet memory that one job claims when it forms, of what all jobs of the engine may claim
+// The packet memory that one job claims when it forms. A limit holds for all jobs of the engine
 // together.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace sluice::aggregator {
 
 class JobMemory {
  public:
-  /// `claimed_by_all`: packet buffers, by all jobs of the engine.
+  /// `claimed_by_all` counts the packet buffers that all jobs of the engine have claimed.
   JobMemory(const EngineConfig& config, std::size_t& claimed_by_all)
       : config_(config), claimed_by_all_(claimed_by_all) {}
   JobMemory(const JobMemory&) = delete;
@@ -21,7 +21,7 @@ class JobMemory {
 
   /// Why a session would take more than its job may, or more than other jobs have left.
   std::optional<AbortInfo> refusal(const Session& session) const;
-  /// Claims what the session may take; only where refusal() has nothing against it.
+  /// Claims what the session may take. refusal() must have returned nothing for it.
   void claim(const Session& session);
   void give_back();
 

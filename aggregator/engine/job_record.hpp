@@ -1,5 +1,5 @@
-// What of a job outlives its formations: what has ended, which joins are void, its secret, and what
-// the engine is still to be told. Formation and roster write into the same one.
+// What outlives the formations of a job: its tombstones, which joins are void, its secret, and
+// events that the engine has not taken yet. Formation and Members write into the same record.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ class JobRecord {
 
   const EngineConfig& config;
   const std::uint32_t job;
-  std::string name;  ///< as the last JOIN told that was taken and had one; empty: none had
+  std::string name;  ///< of the last JOIN that was accepted and had a name; empty: none had
   JobProtection protection;
   Tombstones tombstones;
 
-  /// Whether something that has ended would be told again.
+  /// Whether there are tombstones.
   bool remembers() const { return !tombstones.empty(); }
 
   /// Joins with serials up to this one are void.
@@ -41,7 +41,7 @@ class JobRecord {
   void void_joins() { mark_ = serials_.newest(); }
   std::uint64_t newest_serial() const { return serials_.newest(); }
 
-  /// What has happened since it was taken last, in order.
+  /// The events since the last call of take_events(), in order.
   bool has_events() const { return !events_.empty(); }
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
   void report(const JobEvent& event) {
@@ -49,12 +49,14 @@ class JobRecord {
     events_.back().name = name;
   }
 
-  /// PENDING: the joiner waits for these ranks, or only for its turn.
+  /// Sends PENDING: the rank that joins waits for the `absent` ranks or, if there are none, only
+  /// for its turn.
   void send_pending(const Endpoint& to, const wire::Join& join, const RankSet& absent,
                     ControlPackets& out) const;
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
               ControlPackets& out);
-  /// Whether the join speaks of something that has ended; then it is told why.
+  /// Whether the join names a generation or an attempt that has ended. If so, answers with the
+  /// reason.
   bool answered_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
 
  private:
@@ -63,9 +65,9 @@ class JobRecord {
   std::vector<JobEvent> events_;
 };
 
-/// A reason of one rank and one value.
+/// An AbortInfo that names one rank and one value.
 AbortInfo about(wire::AbortReason reason, Rank rank, std::uint64_t value = 0);
-/// Of one rank and how long it was silent.
+/// An AbortInfo that names one rank and how long it was silent.
 AbortInfo about(wire::AbortReason reason, Rank rank, Duration silence);
 
 /// Whether the worker has applied results of a generation of the job.

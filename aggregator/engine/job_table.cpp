@@ -18,8 +18,8 @@ std::size_t JobTable::live() const {
   }));
 }
 
-/// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,
-/// and all joins that they saw are void.
+/// Ended jobs are kept for their tombstones. At a limit, the half that ended first is removed, and
+/// all joins that these jobs saw are void.
 void JobTable::forget_ended() {
   if (jobs_.size() < limits::kMaxEndedJobs + engine_.config.jobs_max) return;
   std::vector<std::uint64_t> ends;

@@ -1,5 +1,5 @@
-// The jobs that one engine knows, by id: those that are forming or active, and of those that have
-// ended as many as have room, for late packets to get the same answer again.
+// The jobs that one engine knows, by id: all that are forming or active, and a limited number of
+// ended ones, so that late packets get the same answer again.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ class JobTable {
  public:
   explicit JobTable(EngineContext& engine) : engine_(engine) {}
 
-  /// Null: there is none of this id.
+  /// Null if there is no job of this id.
   Job* find(std::uint32_t id) const {
     const auto found = jobs_.find(id);
     return found == jobs_.end() ? nullptr : found->second.get();
   }
-  /// A new job, of an id that is not known. Jobs that have ended may be forgotten for it.
+  /// Adds a job of an id that is not known. Ended jobs may be removed to make room.
   Job& add(std::uint32_t id);
 
   std::size_t live() const;  ///< forming or active

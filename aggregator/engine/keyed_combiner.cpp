@@ -83,15 +83,15 @@ void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
   run.following = packet.as<wire::KeyValueData>().following;
   run.left.rest = ChunkReader(packet.run(), format_);
   run.buffer = std::move(buffer);
-  // What has been delivered is sent again to an aggregator that takes over.
+  // A run may begin with delivered chunks: an aggregator that takes over gets them again.
   const bool is_read = run.left.seek(horizon_);
-  assert(is_read);  // as it was with the packet
+  assert(is_read);  // the run was checked with the packet
 }
 
 struct KeyedCombiner::Summed {
   ChunkKeys keys;
   std::array<std::uint8_t, 256> offsets;
-  std::size_t count;  // of these; at least 1
+  std::size_t count;  // of offsets; at least 1
 };
 
 /// Adds the rows of one chunk, lowest rank first.
@@ -117,14 +117,14 @@ void KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summe
   sum.count = sum.keys.write(sum.offsets);
 }
 
-/// Adds one rank's rows. `has`: the keys that have a sum.
+/// Adds one rank's rows. `has` are the keys that already have a sum.
 void KeyedCombiner::add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const {
   const std::size_t row = geometry_.row_elements;
   if (begins_with_zero_ && row == 1) {
     reduction_->combine_at(sums, chunk.rows, chunk.offsets.data(), chunk.count);
     return;
   }
-  // Neighbours of which all have a sum, or none has, are added as one.
+  // Neighbouring keys are added in one call if all of them have a sum, or if none has.
   for (std::size_t first = 0, end; first < chunk.count; first = end) {
     const std::uint8_t offset = chunk.offsets[first];
     const bool adds = begins_with_zero_ || has.contains(offset);
@@ -137,8 +137,8 @@ void KeyedCombiner::add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte
   }
 }
 
-/// Writes the sums as they travel, or will be scaled. Those of the next chunk begin with zero
-/// again.
+/// Writes the sums in the form in which they travel or will be scaled. Sets them to zero for the
+/// next chunk.
 void KeyedCombiner::store(std::byte* rows, std::byte* sums,
                           std::span<const std::uint8_t> offsets) const {
   const auto ranks = static_cast<std::uint32_t>(runs_.size());
@@ -146,7 +146,7 @@ void KeyedCombiner::store(std::byte* rows, std::byte* sums,
   if (begins_with_zero_ && row == 1 && sum_bytes_ == sizeof(std::uint32_t)) {
     constexpr std::uint32_t kZero = 0;
     reduction_->store_from(rows, sums, offsets.data(), offsets.size(), ranks);
-    for (const std::uint8_t offset : offsets)  // and memset is not called for each
+    for (const std::uint8_t offset : offsets)  // a fixed size avoids a call of memset for each
       std::memcpy(sums + offset * sizeof kZero, &kZero, sizeof kZero);
     return;
   }
@@ -159,7 +159,7 @@ void KeyedCombiner::store(std::byte* rows, std::byte* sums,
   }
 }
 
-/// Keeps the rows that reach the threshold, and counts the others. Returns how many are left.
+/// Keeps the rows that reach the threshold, and counts the others. Returns how many it has kept.
 std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
                                          Merged& merged) const {
   const std::size_t row_bytes = geometry_.row_bytes();
@@ -187,8 +187,8 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
   return kept;
 }
 
-/// Appends the sums of a chunk, all or those that reach the threshold. False if they do not fit:
-/// they go with the next round.
+/// Appends the sums of a chunk; if there is a threshold, only those that reach it. Returns false if
+/// they do not fit: the next round sums this chunk again.
 bool KeyedCombiner::write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch,
                           Merged& merged) const {
   const std::span offsets(sum.offsets.data(), sum.count);

@@ -1,10 +1,10 @@
-// The sums of keyed pairs: what the running round of a stream merges, and how. Who contributes, and
-// when the round ends, it does not know.
+// The sums of keyed pairs: what the running round of a stream merges, and how. This class does not
+// know which ranks contribute, nor when the round ends.
 //
-// Of each rank it holds one run, which may last several rounds. A round sums the chunks below the
-// least chunk that some rank has yet to send, as many as a RESULT has room for, lowest rank first;
-// and no more than a bound, as nothing takes room whose sums are rejected. So the sums, and where
-// the next round begins, depend on the runs alone.
+// It holds one run of each rank, which may last several rounds. A round sums the chunks below the
+// lowest chunk that some rank still has to send, as many as fit in a RESULT, lowest rank first.
+// Rejected sums take no room in a RESULT, so the number of chunks has a limit, too. The sums, and
+// the place where the next round begins, depend only on the runs.
 #pragma once
 
 #include <array>
@@ -29,21 +29,21 @@
 
 namespace sluice::aggregator {
 
-/// A rank's run: what is left of it.
+/// What is left of a rank's run.
 struct KeyedCursor {
-  PackedChunk chunk;  ///< the next one; number kNoChunk: none is left
-  ChunkReader rest;   ///< behind it
+  PackedChunk chunk;  ///< the next chunk; its number is kNoChunk if none is left
+  ChunkReader rest;   ///< the chunks behind it
 
-  /// Goes to the next chunk at or above `lowest`. False if the run cannot be read.
+  /// Moves to the next chunk at or above `lowest`. Returns false if the run is malformed.
   bool seek(std::uint64_t lowest);
 };
 
-/// What a merge needs for its own length: one for all streams of an engine.
+/// Memory that a merge needs while it runs. All streams of an engine share one.
 class KeyedScratch {
  public:
   KeyedScratch();
 
-  /// For the sums of a round that go in a packet.
+  /// Memory for the run of sums that a round puts into a packet.
   std::span<std::byte> run() { return {run_.get(), limits::kMaxPayload}; }
 
  private:
@@ -56,41 +56,41 @@ class KeyedScratch {
       ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
     }
   };
-  std::unique_ptr<std::byte, FreeAligned> sums_;  // by offset in the chunk; else zero
-  // Sums as they travel, or will be scaled, some of which are rejected.
+  std::unique_ptr<std::byte, FreeAligned> sums_;  // by offset in the chunk; zero between chunks
+  // Sums in the form in which they travel or will be scaled. Some of them are then rejected.
   std::unique_ptr<std::byte[]> rows_;
-  std::unique_ptr<std::byte[]> widened_;  // rows of 16-bit floats or scaled, as fp32
+  std::unique_ptr<std::byte[]> widened_;  // rows of 16-bit floats, or scaled rows, as fp32
   std::unique_ptr<std::byte[]> run_;
-  std::array<KeyedCursor, limits::kMaxRanks> cursors_;  // by rank: after what was merged so far
+  std::array<KeyedCursor, limits::kMaxRanks> cursors_;  // by rank: behind the merged chunks
 };
 
 class KeyedCombiner {
  public:
   explicit KeyedCombiner(const Session& session) : runs_(session.ranks) {}
 
-  /// Runs the op that a packet with a descriptor tells of. False, and nothing changes, if this
+  /// Begins the op that the packet's descriptor names. Returns false and changes nothing if this
   /// session cannot have such an op on this stream.
   bool begin(const Packet& packet, StreamId stream, const Session& session, bool resumed);
 
   const wire::Shape& shape() const { return shape_; }
   std::uint64_t horizon() const { return horizon_; }
 
-  /// Whether a contribution is about the running round, and of this stream's chunks.
+  /// Whether a contribution is about the running round and has only chunks of this stream.
   bool fits(const Packet& packet) const;
-  /// Whether a packet of the same shape is about a round that begins elsewhere.
+  /// Whether a packet of the same shape has another horizon.
   bool contradicts(const Packet& packet) const;
 
-  /// Takes a rank's run: the packet is held.
+  /// Takes a rank's run, and holds the packet.
   void take(Rank w, const Packet& packet, Buffer buffer);
 
-  /// What a round comes to.
+  /// The result of a round.
   struct Merged {
     std::span<const std::byte> run = {};
     std::uint64_t next = kNoChunk;  ///< where the next round begins
     std::array<std::uint32_t, wire::kRejectedClasses> rejected = {};
   };
-  /// Writes the sums of the running round, as many as `out` has room for. May be called again:
-  /// nothing changes until the next round starts.
+  /// Writes as many sums of the running round as fit in `out`. It may be called again: nothing
+  /// changes until the next round starts.
   Merged merge(std::span<std::byte> out, KeyedScratch& scratch) const;
 
   /// The next round begins where the merge ended. Returns the ranks whose runs are used up.
@@ -119,7 +119,7 @@ class KeyedCombiner {
   StreamId stream_{};
   numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
-  bool begins_with_zero_ = false;  // sums do: a key's first row is added as the others are
+  bool begins_with_zero_ = false;  // sums do: a key's first row is added to zero
   std::size_t sum_bytes_ = 0;      // of a row
   double threshold_ = 0;
   std::uint64_t horizon_ = 0;

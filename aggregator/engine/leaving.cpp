@@ -7,15 +7,16 @@
 namespace sluice::aggregator {
 namespace {
 
-/// How often ranks are asked for their positions on behalf of one that wants to leave.
+/// How often ranks are asked for their positions while another rank wants to leave.
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 
 bool is_departure(wire::AbortReason reason) {
   return reason == wire::AbortReason::kRankLeft || reason == wire::AbortReason::kRankAborted;
 }
 
-/// Whether a rank may pass this on: of ranks and shards that the session has, and not what members
-/// do not believe (`ShardMembership::is_aborted`), who would wait for the job's end in vain.
+/// Whether a LEAVE may give this reason: its ranks and shards are of the session, and the members
+/// believe it (`ShardMembership::is_aborted`). They would ignore an ABORT with another reason, and
+/// wait in vain for the job's end.
 bool can_be_passed_on(const AbortInfo& why, const Session& session) {
   if (why.reason == wire::AbortReason::kNotAuthenticated) return false;
   if (why.reason == wire::AbortReason::kAggregatorLost && why.value_a >= session.shards)
@@ -24,8 +25,8 @@ bool can_be_passed_on(const AbortInfo& why, const Session& session) {
   return why.rank_a.value < session.ranks && why.rank_b.value < session.ranks;
 }
 
-/// One POLL for all streams on which the rank is behind, or for some hundred of them. False if it
-/// is on none.
+/// Polls the rank for all streams on which it is behind, kPolledStreams in each POLL. Returns false
+/// if it is behind on none.
 bool poll(Rank rank, std::span<const Stream> streams, const Membership& membership,
           ControlPackets& out) {
   const Session& session = membership.members().session();
@@ -66,14 +67,14 @@ Departure departure_of(const wire::Leave& leave) {
 
 void LeavePolls::on_wait(std::span<const Stream> streams, const Membership& membership, Time now,
                          ControlPackets& out) {
-  const bool is_first = due_ == kNever;  // most often all leave together: no need to ask
+  const bool is_first = due_ == kNever;  // usually all leave together, and need no POLL
   if (!is_first && now < due_) return;
   due_ = after(now, kPollInterval);
   if (!is_first) poll_some(streams, membership, out);
 }
 
-/// Asks for the positions of those who are behind on a stream, as far as we know: of some ranks
-/// now, and of the next ones the next time.
+/// Polls ranks that are behind on a stream, as far as we know: a limited number in each call, in
+/// turn.
 void LeavePolls::poll_some(std::span<const Stream> streams, const Membership& membership,
                            ControlPackets& out) {
   const Members& members = membership.members();

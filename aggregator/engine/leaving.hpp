@@ -1,5 +1,5 @@
-// How ranks leave a job (rule 25 of docs/protocol.md): what a LEAVE says, and the POLLs that ask
-// the others for their positions while a rank that wants to leave must wait for them.
+// How ranks leave a job (rule 25 of docs/protocol.md): the meaning of a LEAVE, and the POLLs that
+// ask other ranks for their positions while a rank that wants to leave waits for them.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace sluice::aggregator {
 
-/// Why a rank ends the job for all: the reason in its LEAVE if it may pass that on, else that it
-/// ends it.
+/// Why a rank ends the job for all: the reason in its LEAVE if it may give that one, else that this
+/// rank has aborted.
 AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session);
 
-/// How a rank leaves that does not end the job for all.
+/// How a rank leaves, if it does not end the job for all.
 Departure departure_of(const wire::Leave& leave);
 
-/// When the ranks of one job are polled, and which of them are next.
+/// Decides when the ranks of one job are polled, and which ranks are next.
 class LeavePolls {
  public:
-  /// A rank asks again whether it may leave, and must wait.
+  /// A rank has asked to leave, and must wait.
   void on_wait(std::span<const Stream> streams, const Membership& membership, Time now,
                ControlPackets& out);
   /// No rank waits.
@@ -34,7 +34,7 @@ class LeavePolls {
   void poll_some(std::span<const Stream> streams, const Membership& membership,
                  ControlPackets& out);
 
-  Time due_ = kNever;       // while a rank that wants to leave waits for others
+  Time due_ = kNever;       // set while a rank that wants to leave waits for others
   std::uint16_t next_ = 0;  // the rank to ask next
 };
 

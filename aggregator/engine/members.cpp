@@ -12,8 +12,8 @@ namespace {
 
 using wire::AbortReason;
 
-constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
-constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
+constexpr int kSilentIntervals = 3;        // of KEEPALIVE; then a contended member counts as gone
+constexpr std::uint64_t kSignsOfLife = 2;  // one may have been in flight when the process ended
 
 }  // namespace
 
@@ -86,7 +86,7 @@ Time Members::all_must_have_spoken() const {
   return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
 }
 
-/// For its present binding.
+/// The opener for the member's current nonce and token.
 std::shared_ptr<Opener> Members::opener_of(Rank r) const {
   const Member& member = members_[r.value];
   return record_.protection.opener_of(session_, {r, member.nonce, member.token});
@@ -112,7 +112,7 @@ void Members::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Con
   out.push(endpoints_[r.value], ack, record_.protection);
 }
 
-/// An operator reads of those who do not hear it, and of their hearing it after all.
+/// Reports when a member begins to miss the group, and when it receives it again.
 void Members::judge_group(Rank r, const wire::KeepAlive& packet, Time now) {
   Member& member = members_[r.value];
   multicast_.on_keep_alive(r, packet.heard, packet.heard_of_last, now);
@@ -143,14 +143,14 @@ void Members::on_leave(Rank r, std::uint64_t token, Departure departure, bool ma
     if (!may_leave) return;
     present_.erase(r);
     multicast_.left(r);
-    members_[r.value].contender.reset();  // it may come when the others have left, too
+    members_[r.value].contender.reset();  // it may join once the others have left, too
   }
   auto left = wire::make<wire::Left>(record_.job);
   left.token = token;
   out.push(endpoints_[r.value], left, record_.protection);
 }
 
-// ------------------------------------------------------------------------ who joins in its place
+// ------------------------------------------------------------------------- joins beside a member
 Members::JoinCase Members::judge(const wire::Join& join) const {
   assert(join.rank < session_.ranks);
   const Member& member = members_[join.rank];
@@ -163,9 +163,9 @@ Members::JoinCase Members::judge(const wire::Join& join) const {
   return JoinCase::kSpeaksOfOtherLife;
 }
 
-/// Whether a rank comes from another epoch of this generation, or has made progress that it cannot
-/// have made here: all were welcomed at another aggregator, since or at the same time, and went
-/// there.
+/// Whether the rank comes from another epoch of this generation, or has made progress that it
+/// cannot have made here. Then another aggregator has welcomed all ranks, later or at the same
+/// time, and they went there.
 bool Members::went_on_elsewhere(const wire::Join& join) const {
   if (join.generation == session_.generation)
     return join.epoch != 0 && join.epoch != session_.epoch;
@@ -174,8 +174,8 @@ bool Members::went_on_elsewhere(const wire::Join& join) const {
                       [](const Member& member) { return member.spoke; });
 }
 
-/// Whether somebody names this generation who was never welcomed to it, while the member was: shard
-/// 0 had not heard the member, and gave its place to another process.
+/// Whether the sender names this generation but was never welcomed to it here, while the member
+/// was. Then shard 0 had received nothing from the member, and gave its place to another process.
 bool Members::is_another_process(const wire::Join& join) const {
   return join.generation == session_.generation && join.epoch == 0 && members_[join.rank].spoke;
 }
@@ -225,7 +225,7 @@ std::optional<Members::Contender> Members::settle_contention(Time now, ControlPa
       record_.tombstones.ended(member.nonce, why);
       member.contender.reset();
       rebind(Rank{r}, contender.endpoint, contender.join, now, out);
-      member.former_token = 0;  // of another process
+      member.former_token = 0;  // it belongs to another process
     } else {
       return contender;
     }
@@ -233,7 +233,7 @@ std::optional<Members::Contender> Members::settle_contention(Time now, ControlPa
   return std::nullopt;
 }
 
-// --------------------------------------------------------------------------------- who is gone
+// ------------------------------------------------------------------------------- lost members
 std::optional<AbortInfo> Members::failed(Time now) const {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Duration silence = silence_of(Rank{r}, now);

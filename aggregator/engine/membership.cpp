@@ -28,7 +28,7 @@ std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& pack
 DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
                                ControlPackets& out) {
   if (idle()) {
-    record_.protection = record_.config.protection_of(record_.job);  // may be another now
+    record_.protection = record_.config.protection_of(record_.job);  // the secret may be new
     record_.name.clear();
   }
   return active_ ? join_active(from, join, now, out) : join_forming(from, join, now, out);
@@ -68,12 +68,12 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
       break;
   }
   if (record_.config.shard == 0) return contend(from, join, now, out);
-  // Shard 0 has begun another generation. Ours ends when all have heard of it, which they tell by
-  // joining.
+  // Shard 0 has begun another generation. Ours ends when all ranks have joined for the new one.
   return join_forming(from, join, now, out);
 }
 
-/// Who asks for a member's place waits for the outcome, unless what it speaks of is over.
+/// A process that asks for a member's place waits for the outcome, unless its join is void or names
+/// a generation or an attempt that has ended.
 DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
                                ControlPackets& out) {
   if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
@@ -87,7 +87,7 @@ DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join
                                     ControlPackets& out) {
   const DropReason drop = formation_.on_join(from, join, now, out);
   if (drop != DropReason::kNone) return drop;
-  // Some ranks may have been given the job's number only.
+  // Some ranks may know only the job's number.
   if (std::string name = text_of(join.name); !name.empty()) record_.name = std::move(name);
   if (formation_.complete(now))
     form(now, out);
@@ -98,7 +98,7 @@ DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join
 
 void Membership::form(Time now, ControlPackets& out) {
   if (active_) {
-    const AbortInfo over;  // all ranks have moved on: there is nobody to tell
+    const AbortInfo over;  // no reason: all ranks have moved on, so none gets an ABORT
     end({.left = false, .generation = members_.session().generation, .why = over});
   }
   assert(formation_.complete(now));
@@ -119,8 +119,9 @@ void Membership::form(Time now, ControlPackets& out) {
                   .others = other_build->others});
 }
 
-// ------------------------------------------------------------------------------- while it lives
-/// Nothing if the answer is longer than the packet: a KEEPALIVE, which is long enough, will follow.
+// -------------------------------------------------------------------------------- while it lives
+/// Sends nothing if the answer would be longer than the packet. A KEEPALIVE, which is long enough,
+/// will follow.
 void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
                                 ControlPackets& out) const {
   const std::uint64_t token = packet.member().token;
@@ -199,7 +200,8 @@ void Membership::abort(const AbortInfo& info, ControlPackets& out,
   }
 }
 
-/// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
+/// Acts as if this aggregator had been killed: tokens are unknown from now on, and there are no new
+/// tombstones.
 void Membership::abandon_formation() {
   assert(active_);
   active_ = false;

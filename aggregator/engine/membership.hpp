@@ -1,9 +1,9 @@
-// Who belongs to a job: those who wait for it to form, and its members while it is active. Control
-// plane: it may allocate, and its packets go out through ControlPackets.
+// The ranks of a job: candidates that wait for it to form, and its members while it is active. This
+// is control plane: it may allocate, and its packets go out through ControlPackets.
 //
 // A job forms (Formation), lives for one generation (Members), and forms again after it has ended.
-// What has ended leaves tombstones (JobRecord), so that a rank which missed the news is told again.
-// This class takes the job from one to the other.
+// The end leaves tombstones (JobRecord), so that a rank which missed the ABORT or LEFT gets it
+// again. This class moves the job from one state to the next.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@
 
 namespace sluice::aggregator {
 
-/// The REFUSED for a packet whose token nobody here knows; only a KEEPALIVE gets one: it is long
-/// enough, and its number shows which moment the answer is of. Anybody may have sent that
-/// KEEPALIVE, so the REFUSED tells where we are: it counts for ranks that joined there alone.
+/// The REFUSED for a packet whose token is not known here. Only a KEEPALIVE gets one: it is long
+/// enough, and its number shows to which KEEPALIVE the answer belongs. An unauthenticated peer may
+/// have sent it, so the REFUSED contains our address: only ranks that joined there accept it.
 std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& packet,
                                         const EngineConfig& config);
 
 class Membership {
  public:
-  /// `buffers_claimed`: by all jobs that are active, to be read when this one forms.
+  /// `buffers_claimed` counts those of all active jobs. It is read when this job forms.
   Membership(const EngineConfig& config, const Serials& serials, std::uint32_t job,
              const std::size_t& buffers_claimed)
       : record_(config, serials, job),
@@ -42,26 +42,26 @@ class Membership {
   Membership& operator=(const Membership&) = delete;
 
   bool active() const { return active_; }
-  /// Nobody is in or on the way in.
+  /// Whether there are no members and no candidates.
   bool idle() const { return !active_ && formation_.empty(); }
   const Members& members() const { return members_; }  ///< while active
   const Candidates& candidates() const { return formation_.candidates(); }
   const JobRecord& record() const { return record_; }
 
-  /// What has happened since it was taken last, in order.
+  /// The events since the last call of take_events(), in order.
   bool has_events() const { return record_.has_events(); }
   std::vector<JobEvent> take_events() { return record_.take_events(); }
 
-  /// A JOIN whose incarnation is ours. Sends PENDING, WELCOME or ABORT.
+  /// Handles a JOIN whose incarnation is ours. Sends PENDING, WELCOME or ABORT.
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
 
   /// The rank whose token the header has, if any.
   std::optional<Rank> find(const wire::MemberHeader& member) const {
     return active_ ? members_.find(member) : std::nullopt;
   }
-  /// To the sender of a packet that find() does not know: REFUSED, or again what ended its job. A
-  /// token that some member has gets no answer: whoever shows it under another rank is not that
-  /// member, and the answer might reach it. Never longer than the packet.
+  /// Answers a packet whose sender find() does not know: with REFUSED, or again with what ended its
+  /// job. The answer is never longer than the packet. If a member of another rank has the token,
+  /// there is no answer: the sender is not that member, and the answer might reach it.
   void answer_unknown(const Endpoint& from, const Packet& packet, ControlPackets& out) const;
 
   void spoke(Rank r, std::uint64_t token) { members_.spoke(r, token); }
@@ -74,23 +74,23 @@ class Membership {
   }
   Multicast& multicast() { return members_.multicast(); }  ///< while active
 
-  /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
-  /// more.
+  /// Handles a LEAVE with this token. A rank that `may_leave`, as no other rank needs it any more,
+  /// leaves and gets LEFT; a rank that has left already gets LEFT again.
   void on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
                 ControlPackets& out);
 
-  /// Time-outs of liveness, contention and formation.
+  /// Handles the time-outs of liveness, contention and formation.
   void on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 
-  /// Time that counts as nobody's silence.
+  /// This time does not count as silence of any rank.
   void excuse_pause(Duration pause);
 
-  /// A local port went away with whoever was behind it.
+  /// A local port was removed: the process behind it has ended.
   void on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out);
 
-  /// Ends the active generation, or the forming, and tells all who are in it. `reported_by`: which
-  /// of them said so.
+  /// Ends the active generation or the formation, and sends ABORT to all its ranks. `reported_by`
+  /// is the rank that reported the reason, if one did.
   void abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> reported_by = {});
 
  private:

@@ -1,6 +1,7 @@
-// How many of a shard's streams every rank of a job lets run: the least that one has told lately
-// (rule 8 of docs/protocol.md). Ranks that let more run would only wait there for the one that does
-// not. What was told long ago is forgotten: a rank that contributes to nothing delays nobody.
+// How many of a shard's streams all ranks of a job may run: the minimum of the windows that they
+// have sent lately (rule 8 of docs/protocol.md). On further streams a rank would only wait for the
+// one with the smallest window. Old values are forgotten, as a rank that contributes nothing delays
+// no other rank.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +13,13 @@ namespace sluice::aggregator {
 
 class MinimumWindow {
  public:
-  /// No rank has told.
+  /// Forgets all values.
   void begin(std::uint16_t ranks) {
     *this = {};
     period_ = kRounds * ranks;
   }
 
-  /// 0: a rank does not tell.
+  /// A rank has sent its window; 0: it sends none.
   void observe(std::uint16_t width) {
     if (width == 0) return;
     least_ = std::min(least_, width);
@@ -27,14 +28,14 @@ class MinimumWindow {
     least_before_ = std::exchange(least_, kNone);
   }
 
-  /// An operator lets the job run at most so many; 0: as many as it likes.
+  /// An operator limits the job to so many streams; 0: no limit.
   void limit(std::uint16_t width) {
     limit_ = width == 0 ? kNone : width;
     was_limited_ = true;
   }
   std::uint16_t limited_to() const { return limit_ == kNone ? 0 : limit_; }
 
-  /// 0: none has told.
+  /// The minimum; 0: no rank has sent a window.
   std::uint16_t value() const {
     const std::uint16_t least = std::min({least_, least_before_, limit_});
     return least == kNone && !was_limited_ ? 0 : least;
@@ -42,14 +43,14 @@ class MinimumWindow {
 
  private:
   static constexpr std::uint16_t kNone = std::numeric_limits<std::uint16_t>::max();
-  static constexpr std::uint32_t kRounds = 4;  // to which all ranks contribute, in a period
+  static constexpr std::uint32_t kRounds = 4;  // in a period; all ranks contribute to each
 
   std::uint32_t period_ = kRounds;
   std::uint32_t observed_ = 0;
   std::uint16_t least_ = kNone;
   std::uint16_t least_before_ = kNone;  // of the period before
   std::uint16_t limit_ = kNone;
-  bool was_limited_ = false;  // so ranks must be told when it ends
+  bool was_limited_ = false;  // ranks must learn when the limit ends
 };
 
 }  // namespace sluice::aggregator

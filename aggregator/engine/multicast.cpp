@@ -9,7 +9,7 @@
 namespace sluice::aggregator {
 namespace {
 
-// Who loses more than a quarter of the BEACONs is better off without the group.
+// A member that loses more than a quarter of the BEACONs gets its results faster by unicast.
 constexpr int kMayLose = wire::kBeaconsTold / 4;
 constexpr Duration kFirstUnicast = std::chrono::seconds(10);
 constexpr Duration kLongestUnicast = std::chrono::minutes(5);
@@ -27,7 +27,7 @@ void Multicast::begin(std::uint32_t group, std::span<const Endpoint> members, Du
   for (std::uint16_t r = 0; r < members.size(); ++r) put(Rank{r}, members[r]);
 }
 
-/// Groups are of networks: who shares memory with us is alone at his port.
+/// Only ranks on a network have a group. A rank that shares memory with us is alone at its port.
 void Multicast::put(Rank r, const Endpoint& at) {
   if (group_ == 0 || !at.off_machine) return;
   Endpoint group = at;
@@ -39,7 +39,7 @@ void Multicast::put(Rank r, const Endpoint& at) {
                                     paths_.begin());
   };
   std::size_t at_path = find([&](const Path& path) { return path.group == group; });
-  if (at_path == paths_.size())  // that of nobody any more is used again: there are N at most
+  if (at_path == paths_.size())  // a path without members is used again: there are at most N
     at_path = find([](const Path& path) { return path.members.empty(); });
   if (at_path == paths_.size()) paths_.emplace_back();
   Path& path = paths_[at_path];
@@ -47,7 +47,7 @@ void Multicast::put(Rank r, const Endpoint& at) {
   path.members.insert(r);
   members_[r.value].path = at_path;
   if (path.members.size() != 2) return;
-  // Until now nothing has gone there.
+  // No BEACON has gone to this path until now.
   path.members.for_each([&](Rank each) { members_[each.value].bound_at = beacon_; });
 }
 
@@ -66,7 +66,7 @@ void Multicast::remove(Rank r) {
   member.path = kNoPath;
 }
 
-// -------------------------------------------------------------------------------------- who hears
+// ------------------------------------------------------------------------------------ receivers
 void Multicast::on_keep_alive(Rank r, std::uint64_t newest, std::uint32_t received_of_last,
                               Time now) {
   Member& member = members_[r.value];
@@ -91,7 +91,7 @@ void Multicast::set_receives(Rank r, bool receives) {
   receives ? receiving.insert(r) : receiving.erase(r);
 }
 
-/// One BEACON more shows soon if the group reaches nobody there any more.
+/// A further BEACON soon shows whether the group still reaches its members there.
 void Multicast::repaired(Rank r) {
   if (members_[r.value].receives) ask(last_beacon_at_);
 }

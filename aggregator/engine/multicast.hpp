@@ -1,9 +1,9 @@
-// Multicast delivery of one job: which members hear the group, and where one packet reaches them
-// all (docs/protocol.md#multicast-delivery).
+// Multicast delivery of one job: which members receive the group, and the paths on which one packet
+// reaches them all (docs/protocol.md#multicast-delivery).
 //
-// Nobody is believed to hear a group before he has shown it: BEACONs go to the group alone, and a
-// member's KEEPALIVE tells which it got. Who lacks the last ones, or many, gets results by unicast
-// again.
+// A member must show that it receives the group: BEACONs go only to the group, and a member's
+// KEEPALIVE reports which BEACONs it has received. A member that lacks the last ones, or many, gets
+// its results by unicast again.
 #pragma once
 
 #include <algorithm>
@@ -26,27 +26,28 @@ class Multicast {
   struct Path {
     Endpoint group;
     RankSet members;
-    RankSet receiving;  ///< of these
+    RankSet receiving;  ///< the members that receive it
   };
 
-  /// `members`: where each rank is, none of them has left. `group` 0: there is none. BEACONs are
-  /// `interval` apart, unless somebody asks for one.
+  /// `members` are the addresses by rank; no rank has left. `group` 0 means no group. BEACONs are
+  /// `interval` apart, unless one is needed earlier.
   void begin(std::uint32_t group, std::span<const Endpoint> members, Duration interval);
-  /// A member is somewhere else now, and has shown nothing there.
+  /// A member has a new address, and has not shown yet that it receives the group there.
   void rebound(Rank r, const Endpoint& to);
   void left(Rank r) { remove(r); }
 
   std::span<const Path> paths() const { return paths_; }
 
-  /// A member's newest KEEPALIVE has the number of the newest BEACON that it got, and which of
-  /// those before (bit i: newest - i): from then on it hears the group, or does not. It may also
-  /// ask for another BEACON.
+  /// A member's newest KEEPALIVE reports the number of the `newest` BEACON that it has received,
+  /// and which of those before (bit i is for `newest` - i). This decides whether the member
+  /// receives the group from now on. It may also make another BEACON due.
   void on_keep_alive(Rank r, std::uint64_t newest, std::uint32_t received_of_last, Time now);
 
-  /// A result was sent again, to this member alone. Does the group still reach it?
+  /// A result was sent again to this member. If it receives the group, a BEACON is due soon, which
+  /// shows whether it still does.
   void repaired(Rank r);
 
-  /// Whether a member does not hear the group, though there were BEACONs enough to show it.
+  /// Whether a member does not receive the group, after enough BEACONs to show that it does.
   bool misses_group(Rank r) const;
   bool receives_group(Rank r) const { return members_[r.value].receives; }
 
@@ -59,10 +60,10 @@ class Multicast {
   struct Member {
     std::size_t path = kNoPath;
     bool receives = false;
-    std::uint64_t bound_at = 0;     // the last BEACON when it, or another at its port, came there
-    std::uint64_t judged_from = 0;  // the last one when it began to hear
-    Time unicast_until{};           // as it lost too much
-    Duration unicast_for{};         // the next time
+    std::uint64_t bound_at = 0;     // the last BEACON before it, or its path's second member, came
+    std::uint64_t judged_from = 0;  // the last BEACON when it began to receive the group
+    Time unicast_until{};           // because it lost too many BEACONs
+    Duration unicast_for{};         // how long the next time
   };
 
   bool has_group(const Member& member) const {

@@ -1,6 +1,6 @@
-// How often somebody who is no member is answered: so many times a second per source, whatever it
-// sends. A source is a port, an IPv4 address and a UDP port; sources share a fixed number of
-// buckets, so that memory is bounded and a flood from one source leaves nearly all others alone.
+// How often a sender that is not a member is answered: a number of times a second per source,
+// whatever it sends. A source is a port, an IPv4 address and a UDP port. Sources share a fixed
+// number of buckets, so that memory is bounded and a flood from one source affects few others.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@ namespace sluice::aggregator {
 
 class ReplyBudget {
  public:
-  /// `per_second` >= 1, which is also how many may be answered at once after a quiet second. `seed`
-  /// is nobody's to guess: it decides who shares a bucket.
+  /// `per_second` must be at least 1. It is also the number of answers that may go out at once
+  /// after a quiet second. `seed` decides which sources share a bucket: an attacker must not guess
+  /// it.
   ReplyBudget(std::uint32_t per_second, std::uint64_t seed)
       : interval_(std::chrono::nanoseconds(std::chrono::seconds(1)) / per_second), seed_(seed) {}
 
@@ -24,8 +25,8 @@ class ReplyBudget {
     interval_ = std::chrono::nanoseconds(std::chrono::seconds(1)) / per_second;
   }
 
-  /// True if the source may have one more answer now. (The generic cell rate algorithm, ITU-T
-  /// I.371: a bucket is the time at which it would be full again.)
+  /// Whether the source may get one more answer now. This is the generic cell rate algorithm (ITU-T
+  /// I.371): a bucket stores the time at which it would be full again.
   bool take(const Endpoint& from, Time now) {
     Time& earliest = buckets_[bucket_of(from)];
     const Time next = std::max(earliest, now) + interval_;

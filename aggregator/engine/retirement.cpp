@@ -3,7 +3,8 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Where a rank has left, the others are about to leave: the last packets count, and they stay.
+/// Whether no rank has left. If one has, the others are about to leave, too. They need the last
+/// results from this aggregator, and so they are not sent away.
 bool is_whole(const Members& members) {
   return members.present().size() == members.session().ranks;
 }

@@ -1,5 +1,5 @@
 // How one job goes on at the next aggregator when this one retires (rule 26 of docs/protocol.md):
-// its members are asked for a KEEPALIVE, and by the answer learn that they are not known here.
+// it asks its members for a KEEPALIVE, and answers that they are not known here.
 #pragma once
 
 #include <chrono>
@@ -24,18 +24,19 @@ class Retirement {
   }
   bool begun() const { return sent_away_.has_value(); }
 
-  /// Whether a member was told to go; it joins the next aggregator, and needs the others there.
+  /// Whether a member was sent away. It joins the next aggregator, and needs the others there.
   bool has_sent_away() const { return begun() && !sent_away_->empty(); }
-  /// Members that were not told.
+  /// The members that were not sent away yet.
   RankSet still_here(const Members& members) const;
 
   void ask_who_stays(const Membership& membership, ControlPackets& out) const;
-  /// Tells a member to go; it has proven who it is by this KEEPALIVE. True: it was the last one.
+  /// Sends a member away, which has proven its identity by this KEEPALIVE. Returns true if it was
+  /// the last one.
   bool send_away(const Endpoint& from, const Packet& keep_alive, Membership& membership,
                  ControlPackets& out);
 
  private:
-  std::optional<RankSet> sent_away_;  // none while the aggregator does not retire
+  std::optional<RankSet> sent_away_;  // empty until the aggregator retires
 };
 
 }  // namespace sluice::aggregator

@@ -1,5 +1,5 @@
-// What a stream knows of its running round, beside the contributions to it, and of the op that the
-// round is of.
+// What a stream knows about its running round, beside the contributions, and about the op that it
+// belongs to.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct RunningOp {
 /// The state of a running round. It begins with its kind; packets bring the rest.
 struct RunningRound {
   enum class Kind : std::uint8_t {
-    kOpening,   ///< an op's first one
-    kResumed,   ///< the one with which a stream was resumed, perhaps amidst an op
-    kFollowing  ///< of the same op as the last one
+    kOpening,   ///< the first round of an op
+    kResumed,   ///< the first round of a resumed stream, perhaps in the middle of an op
+    kFollowing  ///< a further round of the same op
   };
   /// Why a round that has all contributions has not ended.
   enum class Delay : std::uint8_t {
@@ -38,15 +38,15 @@ struct RunningRound {
   };
   struct Begun {
     Time at{};         ///< when the first contribution came
-    WaitCause last{};  ///< what has ended with the last one: kContribution or kRetransmission
+    WaitCause last{};  ///< the wait that the last one ended: kContribution or kRetransmission
   };
 
   Kind kind = Kind::kOpening;
   Delay delay = Delay::kNone;
   std::optional<Begun> begun{};
-  RankSet repeated_to{};  ///< ranks that were sent results again since it began
+  RankSet repeated_to{};  ///< ranks that got results again since it began
 
-  /// All ranks contribute, and name the op.
+  /// Whether all ranks must contribute and name the op.
   bool opens() const { return kind != Kind::kFollowing; }
 };
 

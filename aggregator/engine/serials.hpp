@@ -1,5 +1,5 @@
-// The serials of CHALLENGEs, which JOINs repeat: one counter per engine tells what was asked for
-// before and after something happened.
+// The serials of CHALLENGEs, which JOINs repeat. They come from one counter per engine, so they
+// show whether a CHALLENGE was sent before or after an event.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ class Serials {
   std::uint64_t next() { return ++newest_; }
   std::uint64_t newest() const { return newest_; }
 
-  /// Jobs are forgotten, and what was to be answered to joins that they saw: such joins, those of
-  /// serials up to the newest, are void for every job that begins.
+  /// Ended jobs are removed with their tombstones. So all joins that they may have seen, with
+  /// serials up to the newest, are void for every new job.
   void forget() { void_ = newest_; }
   std::uint64_t last_void() const { return void_; }
 

@@ -1,5 +1,5 @@
-// The jobs of one engine that have a stream which may wait for a packet buffer. They try again on
-// each turn of the loop, as the engine does not see when a buffer becomes free.
+// The jobs of one engine with a stream that may wait for a packet buffer. They retry on each turn
+// of the loop, because the engine does not see when a buffer becomes free.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The look for ranks that ops of one job wait for, though they are alive: an operator is told of
-// the first one, at most once in each interval.
+// The search for ranks that ops of one job wait for, although they are alive. At most once in each
+// interval the first such rank is reported.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ namespace sluice::aggregator {
 
 class StragglerWatch {
  public:
-  /// `interval` 0: never looks.
+  /// With `interval` 0 it never looks.
   void begin(std::size_t streams, Duration interval, Time now);
   void end() { due_ = kNever; }
 
   Time due() const { return due_; }
-  /// The first rank that is waited for on a stream which runs the same round as at the last look;
-  /// how long the rank was silent is for the caller to add. The next look is due after `interval`.
+  /// The first rank that is waited for on a stream which runs the same round as at the last look.
+  /// The caller adds how long this rank has been silent. The next look is due after `interval`.
   std::optional<Straggler> look(std::span<const Stream> streams, Duration interval, Time now);
 
  private:

@@ -1,4 +1,4 @@
-// The stages of a round, in the order in which a contribution passes through them.
+// The stages of a round, in the order in which a contribution passes them.
 #include "aggregator/engine/stream.hpp"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Time now, Pac
 }
 
 // ------------------------------------------------------------------------------- resynchronisation
-/// A worker tells which results it has applied. With all of them told, the stream goes live.
+/// A worker reports which results it has applied. When all workers have, the stream goes live.
 Taken Stream::on_sync(Rank w, Round applied, Time now, PacketSink& sink) {
   Taken taken{.proves_liveness = true};
   charge(now);
@@ -110,10 +110,10 @@ Taken Stream::on_sync(Rank w, Round applied, Time now, PacketSink& sink) {
 }
 
 // -------------------------------------------------------------------------------- opening rounds
-/// Compares the op of an opening round's packet with the op that the first rank named.
+/// Compares the op of a packet of an opening round with the op that the first rank named.
 bool Stream::agree(Rank w, const Packet& packet) {
   const auto* theirs = packet.descriptor();
-  if (theirs == nullptr) return true;  // none of an opening round: fits() refuses it
+  if (theirs == nullptr) return true;  // the packet is of no opening round: fits() refuses it
   const auto& shape = packet.shape();
   const wire::Descriptor& ours = op_->descriptor;
   const bool is_keyed = sums_pairs();
@@ -146,7 +146,7 @@ bool Stream::agree(Rank w, const Packet& packet) {
   return true;
 }
 
-/// Takes the op from the first packet of an opening round, if the packet can be taken.
+/// Takes the op from the first packet of an opening round, if the stream can take the packet.
 bool Stream::begin_op(Rank w, const Packet& packet) {
   if (packet.descriptor() == nullptr) return false;
   const bool resumed = round_.kind == Kind::kResumed;
@@ -161,13 +161,13 @@ bool Stream::begin_op(Rank w, const Packet& packet) {
   return op_.has_value();
 }
 
-/// Whether a contribution to a resumed round, of the same op, is about another place in it.
+/// Whether a contribution to a resumed round is about another place in the same op.
 bool Stream::contradicts(const Packet& packet) const {
   if (packet.is_keyed() != sums_pairs()) return false;  // fits() refuses it
   return sums_pairs() ? keyed_.contradicts(packet) : combiner_.contradicts(packet);
 }
 
-/// Whether a contribution is one that the running round can take from this rank.
+/// Whether the running round can take this contribution from this rank.
 bool Stream::fits(Rank w, const Packet& packet) const {
   const auto& data = packet.as<wire::Data>();
   if (data.op != op_->number || ((data.flags & wire::kDataOpening) != 0) != round_.opens())
@@ -197,7 +197,8 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
 }
 
 // ------------------------------------------------------------------------------------ its time
-/// What the running round waits for, or has waited for when all of that has just come.
+/// What the running round waits for. If it has just received the last contribution: what it has
+/// waited for.
 WaitCause Stream::waits_for() const {
   if (!rounds_.live() || rounds_.replaying()) return WaitCause::kRecovery;
   if (round_.delay == Delay::kPacketMemory) return WaitCause::kPacketMemory;
@@ -207,7 +208,7 @@ WaitCause Stream::waits_for() const {
   return contributions_.complete() ? round_.begun->last : WaitCause::kContribution;
 }
 
-/// A contribution is in. It is late if it, or the result before it, was sent again.
+/// A contribution has arrived. It is late if it, or the result before it, was sent again.
 void Stream::arrived(bool is_late, Time now) {
   const WaitCause ended = is_late ? WaitCause::kRetransmission : WaitCause::kContribution;
   if (round_.begun) {
@@ -226,7 +227,7 @@ RankSet Stream::waited_for() const {
   return set;
 }
 
-/// Finishes the running round if nothing is lacking, and those behind it that await nobody.
+/// Finishes the running round if nothing is lacking, and then the next ones that await no rank.
 void Stream::try_finish(Time now, PacketSink& sink) {
   while (may_finish(now)) {
     sink.enter(Stage::kBuild);
@@ -269,7 +270,7 @@ void Stream::finish_keyed(Time now, PacketSink& sink) {
     contributions_.await(used_up);
 }
 
-/// The running round has all contributions, and cannot end yet.
+/// The running round has all contributions, but cannot end yet.
 void Stream::delay(Delay by, Time now) {
   if (round_.delay == by) return;
   charge(now);
@@ -279,7 +280,7 @@ void Stream::delay(Delay by, Time now) {
   ++(stalled ? job_.counters.rounds_stalled : job_.counters.rounds_awaiting_ack);
 }
 
-/// The running round has ended: all are told.
+/// The running round has ended: sends the result to all ranks.
 void Stream::finished(Buffer result, Time now, PacketSink& sink) {
   ++job_.engine.counters.rounds_finished;
   ++job_.counters.rounds;
@@ -292,7 +293,8 @@ void Stream::finished(Buffer result, Time now, PacketSink& sink) {
   rounds_.finish(std::move(result));
 }
 
-/// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
+/// The RESULT of the running round, with the same bytes for every worker; empty if the pool is
+/// empty.
 Buffer Stream::build_result(std::span<const BlockIndex> want, PacketSink& sink) {
   const std::uint8_t columns = combiner_.geometry().columns;
   const std::size_t size =
@@ -312,7 +314,7 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, PacketSink& sink) 
   return buffer;
 }
 
-/// What a RESULT says of the running round.
+/// Fills in what a RESULT says about the running round.
 void Stream::fill(wire::Result& result) const {
   result.delivery.epoch = job_.session().epoch;
   result.delivery.delivery_token = job_.session().delivery_token;
@@ -365,8 +367,8 @@ void Stream::deliver(const Buffer& result, PacketSink& sink) {
   job_.counters.sent_bytes += bytes;
 }
 
-/// To those who hear the group, if that is better than to each of them what he lacks: sums that few
-/// lack would fill the links of all. Returns whom it has reached.
+/// Sends the RESULT to the group if most of the ranks that receive it lack a sum: otherwise, sums
+/// that few ranks lack would fill the links of all. Returns the ranks that it reaches.
 RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
   const bool has_sums = !sums_pairs() && !combiner_.is_empty();
   RankSet reached;
@@ -384,7 +386,8 @@ RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
   return reached;
 }
 
-/// Of the running round: it wants one that is not, moved, its own block and no other's.
+/// Whether the rank wants a sum of the running round. It does not need a moved block of which it is
+/// the only owner.
 bool Stream::lacks_a_sum(Rank w) const {
   const bool moves = wire::moves(wire::Collective{op_->descriptor.collective});
   const auto current = combiner_.current();
@@ -395,7 +398,8 @@ bool Stream::lacks_a_sum(Rank w) const {
   return false;
 }
 
-/// The same RESULT for those who lack none of its sums; itself if the pool is empty.
+/// The same RESULT without sums, for ranks that lack none of them. If the pool is empty, it is the
+/// RESULT itself.
 Buffer Stream::without_sums(const Buffer& result, PacketSink& sink) const {
   const std::size_t size =
       wire::block_packet_bytes<wire::Result>(combiner_.geometry().columns, false, 0);
@@ -427,9 +431,9 @@ void Stream::start_round(Kind kind) {
   if (round_.opens()) op_.reset();
 }
 
-// ------------------------------------------------------------------------------- who fell behind
-/// To the worker alone that awaits `from`: the results it lacks (bit i of `have`: it holds result
-/// from + 1 + i), or who is waited for.
+// ------------------------------------------------------------------------- ranks that fell behind
+/// Answers a worker that awaits round `from`: sends it the results that it lacks (bit i of `have`:
+/// it holds result from + 1 + i), or the ranks that the round waits for.
 void Stream::answer(Rank w, Round from, std::uint64_t have, PacketSink& sink) {
   if (from == rounds_.running()) return send_status(w, sink);
   round_.repeated_to.insert(w);
@@ -451,7 +455,7 @@ void Stream::send_status(Rank w, PacketSink& sink) {
   if (send_small(w, status, sink)) ++job_.engine.counters.statuses_sent;
 }
 
-/// A packet of fixed size, to one worker; false if the pool is empty.
+/// Sends a packet of fixed size to one worker. Returns false if the pool is empty.
 template <class T>
 bool Stream::send_small(Rank w, T packet, PacketSink& sink) {
   const Protection protection = job_.protection();

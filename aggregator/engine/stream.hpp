@@ -1,20 +1,21 @@
-// One stream of one job at its aggregator: takes contributions of the running round, finishes it,
-// answers who fell behind (rules 4, 12-15 and 21-23 of docs/protocol.md). Three parts know nothing
-// of each other: the log of rounds, the contributions of the running one, and the combiner of what
-// they carry, blocks or keyed pairs. This class knows the op, and joins them.
+// One stream of one job at its aggregator: it takes the contributions of the running round,
+// finishes it, and answers ranks that fell behind (rules 4, 12-15 and 21-23 of docs/protocol.md).
+// Three parts are independent of each other: the log of rounds, the contributions of the running
+// round, and the combiner of their blocks or keyed pairs. This class knows the op, and connects the
+// parts.
 //
 //  - A round is finished only when every expected contribution is in and no worker is further
 //    behind than the history is long.
-//  - Whose contributions are expected: in an opening round, which is an op's first one or that with
-//    which the stream was resumed, all ranks'; later the owners' (next == current block in some
-//    column), or those whose run of pairs is used up; a round that a RESULT's size cut short awaits
-//    nobody.
-//  - A stream of a resumed job begins with the first round whose result some worker lacks; those
-//    who have it contribute what they kept, so that the round ends with the same sums again.
-//  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
-//    have added nothing to its own blocks, and these are moved, not reduced.
-//  - One RESULT to the group is for all members who hear it, if most of them lack a sum.
-//  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
+//  - An opening round, which is the first round of an op or of a resumed stream, expects
+//    contributions of all ranks. A later round of blocks expects those of the owners (next ==
+//    current block in some column). A later round of pairs expects those of the ranks whose run is
+//    used up; if the size of a RESULT has cut the last round short, this may be no rank.
+//  - A stream of a resumed job begins with the first round whose result some worker lacks. The
+//    workers that have the result contribute what they kept, so the round ends with the same sums.
+//  - A RESULT goes without sums to a worker that lacks none of them: the worker wants none, or it
+//    is the only owner of the blocks that it wants, and these are moved, not reduced.
+//  - One RESULT goes to the group for all members that receive it, if most of them lack a sum.
+//  - Memory is allocated when the job forms; a packet allocates only the buffer of a result.
 #pragma once
 
 #include <optional>
@@ -36,11 +37,11 @@
 
 namespace sluice::aggregator {
 
-/// What a packet did.
+/// What a packet has caused.
 struct Taken {
   DropReason drop = DropReason::kNone;
   bool proves_liveness = false;         ///< a new contribution, or the position advanced
-  const AbortInfo* ends_job = nullptr;  ///< why the job cannot go on, if so; the stream has it
+  const AbortInfo* ends_job = nullptr;  ///< why the job must end, if so; the stream owns it
 };
 
 class Stream {
@@ -48,7 +49,7 @@ class Stream {
   using Kind = RunningRound::Kind;
 
  public:
-  /// `job` outlives the stream, and is of one session meanwhile.
+  /// `job` must outlive the stream, and keep its session meanwhile.
   Stream(JobContext& job, StreamId id, Time now)
       : job_(job),
         id_(id),
@@ -63,21 +64,21 @@ class Stream {
   Taken on_position(Rank w, Round position, Time now, PacketSink& sink);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Time now, PacketSink& sink);
   Taken on_sync(Rank w, Round applied, Time now, PacketSink& sink);
-  /// LEAVE: whoever has no op pending has applied every result.
+  /// LEAVE: a rank without a pending op has applied every result.
   void on_leave(Rank w, Time now, PacketSink& sink) {
     if (rounds_.acknowledge_all(w)) try_finish(now, sink);
   }
 
-  /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
+  /// Finishes a round that lacked a buffer for its result. Returns true if no round is stalled now.
   bool retry(Time now, PacketSink& sink) {
     if (stalled()) try_finish(now, sink);
     return !stalled();
   }
   bool stalled() const { return round_.delay == Delay::kPacketMemory; }
 
-  /// Charges the time up to now to what the stream waits for, as far as it is known.
+  /// Charges the time up to `now` to what the stream waits for.
   void charge(Time now) { charge(waits_for(), now); }
-  /// The lane did not run for so long.
+  /// The lane did not run for so long: charges this time to the pause.
   void excuse_pause(Duration pause) { clock_.excuse_pause(pause, job_.counters.waited); }
 
   const rounds::RoundLog& rounds() const { return rounds_; }
@@ -85,9 +86,9 @@ class Stream {
   /// Whether an op runs.
   bool busy() const { return op_.has_value(); }
   OpNumber op() const { return op_->number; }  ///< while busy
-  /// When the running round's first contribution came; kNever: none has.
+  /// When the running round's first contribution came; kNever: none has come.
   Time begun() const { return round_.begun ? round_.begun->at : kNever; }
-  /// Whose contribution or acknowledgement the running round lacks.
+  /// The ranks whose contribution or acknowledgement the running round lacks.
   RankSet waited_for() const;
 
  private:
@@ -133,8 +134,8 @@ class Stream {
   KeyedCombiner keyed_;
 
   RunningRound round_;
-  std::optional<RunningOp> op_;          // none: the round opens one, and nobody has contributed
-  std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
+  std::optional<RunningOp> op_;          // empty until a rank contributes to an opening round
+  std::vector<wire::Descriptor> wants_;  // by rank: its descriptor of the op that runs
   WaitClock clock_;
   AbortInfo failure_{};
 };

@@ -1,4 +1,4 @@
-// What one stream of a session takes when its job forms, so that no packet has to take anything but
+// The memory that one stream of a session takes when its job forms. After that, a packet takes only
 // a buffer for a result.
 #pragma once
 
@@ -14,12 +14,13 @@
 
 namespace sluice::aggregator {
 
-/// Room for every column's accumulator: fp16 doubles, 4 bits become 32, and each column is aligned.
+/// Room for every column's accumulator. Its elements are at most 8 times larger: fp16 doubles, 4
+/// bits become 32. Each column is aligned.
 inline std::size_t accumulator_bytes(const Session& s) {
   return 8 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 
-/// Bytes of a stream, with the packets that it may hold.
+/// The bytes of a stream, including the packets that it may hold.
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
   return accumulator_bytes(s) +
@@ -28,12 +29,12 @@ inline std::size_t stream_bytes(const Session& s) {
          packet * (std::size_t{s.ranks} + s.history);
 }
 
-/// Bytes of a job at this shard.
+/// The bytes of a job at this shard.
 inline std::size_t job_bytes(const Session& s) {
   return s.streams_of(s.shard) * stream_bytes(s);
 }
 
-/// Packet buffers that a stream may keep: results, a contribution of each rank, one under way.
+/// The packet buffers that a stream may keep: results, a contribution of each rank, one in flight.
 inline std::size_t stream_buffers(const Session& s) {
   return limits::stream_buffers(s.ranks, s.history);
 }

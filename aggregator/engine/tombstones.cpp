@@ -12,7 +12,7 @@ const T* Tombstones::Bounded<T>::find(std::uint64_t key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
-/// What was said first stays.
+/// The first value for a key stays.
 template <class T>
 void Tombstones::Bounded<T>::add(std::uint64_t key, const T& value) {
   if (!values_.emplace(key, value).second) return;

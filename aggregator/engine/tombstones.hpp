@@ -1,5 +1,5 @@
-// What one job remembers of what has ended, so that late packets get the same answer again.
-// Bounded: the oldest go first.
+// The tombstones of one job, so that late packets get the same answer again. Their number is
+// limited: the oldest are removed first.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace sluice::aggregator {
 
-/// What became of a token's holder.
+/// How the membership of a token's holder ended.
 struct Tombstone {
-  bool left = false;  ///< else aborted, for `why`
+  bool left = false;  ///< if false, the job was aborted for `why`
   std::uint64_t generation = 0;
   AbortInfo why{};
 };
@@ -23,12 +23,13 @@ class Tombstones {
   bool empty() const { return of_tokens_.empty() && over_.empty(); }
 
   void token_ended(std::uint64_t token, const Tombstone& tombstone);
-  /// Null: not remembered.
+  /// Null if there is none.
   const Tombstone* of_token(std::uint64_t token) const;
 
-  /// A generation, or an attempt to join (by its nonce), is over. 0 is none.
+  /// Adds a tombstone of a generation, or of an attempt to join (by its nonce). An id of 0 is
+  /// ignored.
   void ended(std::uint64_t id, const AbortInfo& why);
-  /// Why what a JOIN speaks of is over; null if it is not, as far as is remembered.
+  /// Why the attempt or the generation of a JOIN has ended; null if there is no tombstone of them.
   const AbortInfo* why_over(const wire::Join& join) const;
 
  private:

@@ -1,5 +1,6 @@
-// What the streams of a job wait for, and for how long. A stream waits for one thing at any moment;
-// its time is charged when that changes, so all causes together have the time of all streams.
+// What the streams of a job wait for, and for how long. A stream waits for one thing at any moment.
+// When that changes, the time is charged to the old cause, so the times of all causes add up to the
+// time of all streams.
 #pragma once
 
 #include <array>
@@ -13,12 +14,12 @@ namespace sluice::aggregator {
 
 enum class WaitCause : std::uint8_t {
   kNoOp,             ///< no rank has begun an op
-  kNextRound,        ///< an op runs, and nobody has contributed since the last result
+  kNextRound,        ///< an op runs, and no rank has contributed since the last result
   kContribution,     ///< some ranks have contributed, and others have not
-  kRetransmission,   ///< what came last was sent again, or followed a result that was sent again
+  kRetransmission,   ///< the last contribution, or the result before it, was sent again
   kAcknowledgement,  ///< a rank is as far behind as the history is long
   kPacketMemory,     ///< there is no buffer for the result
-  kRecovery,         ///< ranks go on with progress made elsewhere
+  kRecovery,         ///< ranks go on with progress that they made at another aggregator
   kRetirement,       ///< this aggregator sends the ranks away
   kPause,            ///< the lane did not run
 };

@@ -1,4 +1,4 @@
-// What a daemon's lanes have dropped, by reason: below the engine, and by it.
+// The packets that a daemon's lanes have dropped, by reason: below the engine and in it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// All that a daemon counts, at one moment: what its log, its metrics and its status page tell.
+// All that a daemon counts, at one moment. Its log, its metrics and its status page show these.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace sluice::aggregator {
 
-/// For how long a lane could not go on, by cause.
+/// How long a lane had to wait, by cause.
 struct LaneWaits {
-  Duration transmit_backlog{};  ///< a port had not taken all that was sent
-  Duration transmit_full{};     ///< and so much that others were not received from
-  Duration pause{};             ///< others had the core, or the process was stopped
+  Duration transmit_backlog{};  ///< a port had not accepted all packets
+  Duration transmit_full{};     ///< the backlog was so long that the lane received nothing
+  Duration pause{};             ///< another process had the core, or this one was stopped
 
   /// Calls f(name, time) for each cause.
   template <class F>
@@ -36,16 +36,16 @@ struct LaneWaits {
 struct LaneFigures {
   Counters engine;
   net::IoCounters io;
-  std::vector<JobFigures> jobs{};  ///< those that are live
-  Duration busy{};                 ///< turns that received something
-  Duration command_time{};         ///< for what others posted
-  Duration cpu_time{};             ///< of the thread, by the operating system
+  std::vector<JobFigures> jobs{};  ///< the live jobs
+  Duration busy{};                 ///< time of turns that received something
+  Duration command_time{};         ///< time for commands that other threads posted
+  Duration cpu_time{};             ///< CPU time of the thread, from the operating system
   LaneWaits waited{};
 };
 
 struct PoolFigures {
   std::size_t size = 0;       ///< packet buffers
-  std::size_t available = 0;  ///< of these, free
+  std::size_t available = 0;  ///< how many are free
 };
 
 struct PortFigures {
@@ -57,15 +57,15 @@ struct PortFigures {
 struct Figures {
   Time at{};
   std::vector<LaneFigures> lanes;
-  std::vector<PoolFigures> pools;  ///< by lane, of payloads
+  std::vector<PoolFigures> pools;  ///< by lane: its pool of payloads
   std::vector<PortFigures> ports;
-  std::optional<net::VhostDirectory::Counters> local;  ///< where local workers are served
-  bool draining = false;                               ///< no new jobs are taken
+  std::optional<net::VhostDirectory::Counters> local;  ///< set if local workers are served
+  bool draining = false;                               ///< new jobs are refused
   std::uint16_t max_jobs = 0;
-  std::optional<net::Capture::Counters> captured;  ///< by the latest capture
+  std::optional<net::Capture::Counters> captured;  ///< of the latest capture
 };
 
-/// A job as all lanes together see it, by its number.
+/// The figures of each job, added over all lanes, by the job's number.
 std::map<std::uint32_t, JobFigures> jobs_of(const Figures& figures);
 
 }  // namespace sluice::aggregator

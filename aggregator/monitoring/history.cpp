@@ -7,12 +7,12 @@
 namespace sluice::aggregator {
 namespace {
 
-/// A job that ends and forms again between two moments begins at 0.
+/// How much a counter has grown. It begins at 0 again if its job has ended and formed again.
 double growth(std::uint64_t from, std::uint64_t to) {
   return static_cast<double>(to >= from ? to - from : to);
 }
 
-/// Of the bytes of blocks, to what densities come.
+/// The bytes of blocks from which densities are computed.
 struct BlockBytes {
   double contributed = 0, summed = 0, dense = 0, dense_of_all_ranks = 0;
 

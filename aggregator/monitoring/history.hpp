@@ -11,14 +11,14 @@
 
 namespace sluice::aggregator {
 
-/// How dense tensors were: what ranks sent of what they would have sent, were no block all zeros;
-/// and the same of what some rank has sent. None where nothing was summed.
+/// How dense tensors were: the share of the blocks that ranks have sent, and the share that some
+/// rank has sent. Both are empty if nothing was summed.
 struct Densities {
   std::optional<double> density;
   std::optional<double> union_density;
 };
 
-/// Between two moments; rates are per second.
+/// Growth between two moments, per second.
 struct JobRates {
   double received_bytes = 0;
   double sent_bytes = 0;
@@ -34,16 +34,16 @@ struct Rates {
   double sent_bytes = 0;
   double rounds = 0;
   double busy = 0;  ///< share of the lanes' time in turns that received something
-  std::optional<double> cycles_per_packet;   ///< of the time-stamp counter, in these turns
+  std::optional<double> cycles_per_packet;   ///< cycles of the time-stamp counter in these turns
   Densities densities{};                     ///< of all jobs together
-  std::map<std::uint32_t, JobRates> jobs{};  ///< of the latest rates alone
+  std::map<std::uint32_t, JobRates> jobs{};  ///< only in the latest rates
 };
 
 class History {
  public:
   static constexpr std::size_t kSamples = 300;
 
-  /// Figures of a later moment.
+  /// Adds the figures of a later moment.
   void add(const Figures& now);
 
   /// Oldest first; at most kSamples.

@@ -1,4 +1,4 @@
-// What the log tells of a job's event by name, beside the sentence for people.
+// The named fields of a job's event in the log, beside the sentence for people.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace sluice::aggregator {
 
-/// job, lane and event; of what the event knows, too: rank (the one that it is about), ranks,
-/// streams, op, waited_ms, reported_by (a rank), error (the ErrorCode's name) and reason.
+/// The fields are job, lane and event. If the event has them, there are also rank (the one that it
+/// is about), ranks, streams, op, waited_ms, reported_by (a rank), error (the ErrorCode's name) and
+/// reason.
 LogFields log_fields(const JobEvent& event, std::uint16_t lane);
 
 }  // namespace sluice::aggregator

@@ -1,4 +1,4 @@
-// The line of an event of a job. Peers cause such events, so there is only a LimitedLog for them.
+// Logs the events of jobs. Peers cause such events, so they go only through a LimitedLog.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace sluice::aggregator {
 
-/// Of each kind of event, at most as many lines a second as the log has set. Every lane has every
-/// job: lines of others than lane 0 on how it forms and ends are for debugging.
+/// The log's limit of lines per second holds for each kind of event. Every lane has every job, so
+/// how a job forms and ends is logged for lane 0, and only at level debug for the other lanes.
 void log_job_event(LimitedLog& log, const JobEvent& event, std::uint16_t lane);
 
 }  // namespace sluice::aggregator

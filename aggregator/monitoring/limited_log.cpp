@@ -41,7 +41,7 @@ void LimitedLog::flush() {
   tell_suppressed(Time::max());
 }
 
-/// As if it were `now`.
+/// Uses `now` instead of the clock's time.
 void LimitedLog::tell_suppressed(Time now) {
   std::vector<std::pair<std::string_view, Lines>> all;
   {

@@ -1,6 +1,6 @@
-// The lines that a peer can cause, by whatever it does: jobs that form and end, joins and local
-// workers that are refused, commands, what DPDK says of them. They go through one LimitedLog, so
-// that no peer fills the log: what has no other way to the log cannot forget the limit.
+// Log lines that a peer can cause: about jobs that form and end, refused joins and local workers,
+// commands, and DPDK's lines about them. They go through one LimitedLog, so that no peer fills the
+// log. Code that can log only through it cannot forget the limit.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,36 @@
 
 namespace sluice::aggregator {
 
-/// For any thread. At most so many lines a second are written of each cause, and then one that
-/// counts those left out. A flood of one cause leaves no line of another out.
+/// May be used by any thread. It writes a limited number of lines a second for each cause, and then
+/// one line with the number of suppressed ones. A flood of one cause suppresses no line of another.
 class LimitedLog {
  public:
   using Clock = std::function<Time()>;
 
-  /// Nothing is limited before limit() is called: a daemon that starts has no peers.
+  /// There is no limit before limit() is called: a daemon that starts has no peers.
   LimitedLog(std::shared_ptr<spdlog::logger> logger, Clock clock);
 
-  /// From now on; 0: no limit.
+  /// Sets the limit from now on; 0: no limit.
   void limit(std::uint32_t lines_per_second);
 
-  /// `cause` is what the line that counts says: "... suppressed 7 lines about refused joins". It
-  /// must be a literal, so that there are few.
+  /// `cause` is the subject of the line with the number: "... suppressed 7 lines about refused
+  /// joins". It must be a literal, so that there are few causes.
   template <class... Args>
   void log(std::string_view cause, spdlog::level::level_enum level,
            spdlog::format_string_t<Args...> format, Args&&... args) {
     if (admit(cause, level)) logger_->log(level, format, std::forward<Args>(args)...);
   }
 
-  /// Tells of the lines left out in seconds that are over. Call it now and then, so that the end of
-  /// a flood is told, too.
+  /// Logs how many lines were suppressed in seconds that are over. Must be called now and then, so
+  /// that the end of a flood is logged, too.
   void tell_suppressed();
-  /// The same, also of the seconds that are not over: before the log ends.
+  /// Does the same also for seconds that are not over. Must be called before the log ends.
   void flush();
 
  private:
   struct Cause {
     RateLimit limit;
-    spdlog::level::level_enum worst = spdlog::level::trace;  // of the lines left out
+    spdlog::level::level_enum worst = spdlog::level::trace;  // of the suppressed lines
   };
   using Lines = std::pair<std::uint64_t, spdlog::level::level_enum>;
 

@@ -7,8 +7,8 @@
 
 namespace sluice::aggregator {
 
-/// In Prometheus's text format. Names follow its conventions: prefix `sluice_`, base units,
-/// `_total` for counters. Labels are lane, job_id, port, reason, event and cause.
+/// The metrics in Prometheus's text format. Names follow its conventions: prefix `sluice_`, base
+/// units, `_total` for counters. Labels are lane, job_id, port, reason, event and cause.
 std::string to_prometheus(const Figures& figures);
 
 }  // namespace sluice::aggregator

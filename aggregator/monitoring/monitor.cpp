@@ -25,7 +25,7 @@ using Numbers = net::Telemetry::Numbers;
 
 constexpr std::size_t kWarningsKept = 100;
 
-/// Before the first figures.
+/// The response before the first figures are published.
 http::Response starting() {
   return {"text/plain; charset=utf-8", "The daemon is starting.\n", "503 Service Unavailable"};
 }
@@ -144,7 +144,7 @@ http::Response Monitor::status() {
   return status.empty() ? starting() : http::Response{"application/json", status};
 }
 
-/// Latest first.
+/// The kept warnings and errors, latest first.
 std::vector<LoggedEvent> Monitor::events() const {
   std::vector<LoggedEvent> events;
   const auto logged = warnings_->last_raw();

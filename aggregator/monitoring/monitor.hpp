@@ -1,6 +1,6 @@
-// What a daemon shows of itself: metrics and a page over HTTP, and DPDK's telemetry. The control
-// thread publishes figures once a second; whoever asks, however often, reads the latest and costs
-// the lanes nothing. A page is rendered once for each of these, when it is first asked for: many
+// What a daemon shows about itself: metrics and a page over HTTP, and DPDK's telemetry. The control
+// thread publishes figures once a second. Requests read the latest figures and cost the lanes
+// nothing. A page is rendered at most once for each publication, at the first request, so further
 // clients cost no more.
 #pragma once
 
@@ -23,19 +23,20 @@ namespace sluice::aggregator {
 
 class Monitor {
  public:
-  /// From now on warnings and errors of `logger` are kept; only this thread may log meanwhile.
+  /// Keeps warnings and errors of `logger` from now on. No other thread may log during this call.
   Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger);
 
-  /// Throws Error kUnavailable if it cannot listen there.
+  /// Throws Error kUnavailable if it cannot listen at this address.
   void serve_http(const config::ListenAddress& listen);
-  /// Once DPDK has started.
+  /// Must be called after DPDK has started.
   void serve_telemetry();
-  /// Whether anybody can ask.
+  /// Whether there is a server for requests.
   bool serves() const { return server_ != nullptr || telemetry_ != nullptr; }
 
   void publish(Figures now);
 
-  /// What is published, as status.json; empty before that. Warnings since then are not in it.
+  /// The latest publication as status.json; empty before the first one. It does not contain later
+  /// warnings.
   std::string status_json();
 
  private:
@@ -43,7 +44,7 @@ class Monitor {
 
   struct Sample {
     Figures figures;
-    History history;  ///< with these
+    History history;  ///< up to and with these figures
   };
 
   std::shared_ptr<const Sample> latest() const;
@@ -58,7 +59,7 @@ class Monitor {
   std::shared_ptr<const Sample> latest_ = std::make_shared<Sample>();  // guarded by mutex_
   OncePerSample<Sample> metrics_;
   OncePerSample<Sample> status_;
-  // Their threads end before what they read.
+  // These are last, so that their threads end before the members that they read are destroyed.
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<net::Telemetry> telemetry_;
 };

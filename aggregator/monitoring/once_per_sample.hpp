@@ -1,4 +1,4 @@
-// A text that is made of a sample: once, however many threads ask for it.
+// A text that is made from a sample once, for any number of threads.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,9 @@ namespace sluice::aggregator {
 template <class Sample>
 class OncePerSample {
  public:
-  /// Of the latest sample, as latest() tells it: a shared_ptr. make(sample) is called by one thread
-  /// at a time, only if the last text was of another sample; who else asks meanwhile waits for it.
+  /// The text of the latest sample. latest() returns this sample as a shared_ptr. make(sample) is
+  /// called only if the last text was of another sample, by one thread at a time; other callers
+  /// wait.
   template <class Latest, class Make>
   std::shared_ptr<const std::string> text(Latest latest, Make make) {
     const std::lock_guard lock(mutex_);
@@ -26,7 +27,7 @@ class OncePerSample {
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<const Sample> of_;  // kept, so that no other one gets its address
+  std::shared_ptr<const Sample> of_;  // kept, so that no other sample gets its address
   std::shared_ptr<const std::string> text_;
 };
 

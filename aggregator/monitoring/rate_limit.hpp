@@ -1,5 +1,5 @@
-// Keeps a repeated log line from filling the log: at most n lines a second from each call site that
-// has one of these, and a count of those left out.
+// Prevents a repeated log line from filling the log. It admits at most n lines a second, and counts
+// the suppressed ones.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ class RateLimit {
     return ++suppressed_, false;
   }
 
-  /// Lines suppressed since the last call that told of any; 0 while the second that suppressed
-  /// them still runs, so that there is one such line per second.
+  /// How many lines were suppressed since the last call that returned any. It is 0 while the second
+  /// in which they were suppressed still runs, so that the number is logged once per second.
   std::uint64_t take_suppressed(Time now) {
     return window_is_over(now) ? std::exchange(suppressed_, 0) : 0;
   }

@@ -10,7 +10,7 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Of all lanes.
+/// The traffic of all lanes.
 struct Traffic {
   std::uint64_t rx_datagrams = 0, rx_bytes = 0, tx_datagrams = 0, tx_bytes = 0;
   std::uint64_t rounds_finished = 0;
@@ -30,7 +30,7 @@ Traffic traffic_of(const Figures& figures) {
 
 }  // namespace
 
-/// "name 3, other 4": what has never moved is left out.
+/// A line as "name 3, other 4", without counters that have never moved.
 class Report::Line {
  public:
   explicit Line(Totals& totals) : totals_(totals) {}

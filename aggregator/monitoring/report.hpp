@@ -1,4 +1,4 @@
-// What a daemon tells of its counters in the log: totals, and how fast they grow.
+// Logs a daemon's counters: totals, and how fast they grow.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ class Report {
     before_.at = started;
   }
 
-  /// A line for each kind of counter that has moved since it was told last, and the rates since
-  /// the last call, if there was traffic. Nothing while the daemon is idle.
+  /// Logs a line for each kind of counter that has moved since it was logged last, and the rates
+  /// since the last call, if there was traffic. Logs nothing while the daemon is idle.
   void tell_progress(const Figures& now);
 
-  /// Which build this is, and all counters that ever moved.
+  /// Logs which build this is, and all counters that ever moved.
   void tell_all(const Figures& now);
 
  private:

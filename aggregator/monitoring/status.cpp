@@ -35,7 +35,7 @@ json to_json(const JobFigures& job, const JobRates& rates) {
   json waited;
   job.counters.waited.for_each(
       [&](std::string_view cause, Duration time) { waited[std::string(cause)] = seconds(time); });
-  // One that its ranks made of another job has a name that commands do not take.
+  // A part of another job, made by its ranks, has a name that commands do not accept.
   const bool is_its_own = config::job_id_of(job.name) == job.session.job;
   return {{"job", job.session.job},
           {"name", job.name.empty() ? json() : json(job.name)},

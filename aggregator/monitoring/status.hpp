@@ -24,7 +24,7 @@ struct Identity {
   std::string host = {};
 };
 
-/// An object; docs/metrics.md has its members. Texts that are no UTF-8 are repaired.
+/// A JSON object; docs/metrics.md lists its members. Texts that are not valid UTF-8 are repaired.
 std::string status_json(const Identity& identity, const Figures& figures, const History& history,
                         const std::vector<LoggedEvent>& events);
 

@@ -1,5 +1,5 @@
-// The status page: HTML, style and script in one (status_page.html). It loads status.json beside it
-// and nothing else.
+// The status page: HTML, style and script in one file (status_page.html). It loads only
+// status.json.
 #pragma once
 
 namespace sluice::aggregator {

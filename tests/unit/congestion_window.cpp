@@ -236,17 +236,17 @@ TEST_CASE("another path has another shortest round trip, and other ranks' window
   CHECK(window.width() == 64);
 }
 
-TEST_CASE("the narrowest window is the least that was told, for a while") {
+TEST_CASE("the minimum window is the smallest that a rank has sent lately") {
   aggregator::MinimumWindow window;
   window.begin(2);
   CHECK(window.value() == 0);
   window.observe(9);
   window.observe(12);
-  window.observe(0);  // does not tell
+  window.observe(0);  // sends none
   CHECK(window.value() == 9);
   window.observe(4);
   CHECK(window.value() == 4);
-  for (int told = 3; told < 2 * 8 - 1; ++told) window.observe(20);
+  for (int sent = 3; sent < 2 * 8 - 1; ++sent) window.observe(20);
   CHECK(window.value() == 4);
   window.observe(20);
   CHECK(window.value() == 20);

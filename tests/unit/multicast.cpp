@@ -1,5 +1,5 @@
-// Multicast delivery (docs/protocol.md#multicast-delivery): who is taken for one that hears the
-// group, what goes there, and what a worker tells of it.
+// Multicast delivery (docs/protocol.md#multicast-delivery): which members count as receivers of the
+// group, what goes there, and what a worker reports about it.
 #include "aggregator/engine/multicast.hpp"
 
 #include <vector>
@@ -42,8 +42,8 @@ struct Group {
   Time now = Time{1h};
 };
 
-/// Three ranks behind one port of an aggregator that has a group for them, and have shown that they
-/// hear it.
+/// Three ranks behind one port of an aggregator with a group for them. They have shown that they
+/// receive it.
 struct GroupBench : Bench {
   GroupBench() : Bench(3) {
     off_machine = one_port = true;
@@ -158,7 +158,7 @@ TEST_CASE("who loses more than a quarter of the BEACONs is left out of the group
     return group.receives_group(1);
   };
   group.beacons(40);
-  CHECK(receives_group(40, 1));  // it begins to hear
+  CHECK(receives_group(40, 1));  // it begins to receive the group
   group.beacons(31);
   CHECK(receives_group(71, 1));
   group.beacons(1);
