@@ -18,18 +18,18 @@
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 
-namespace sluice {
+namespace sluice::rounds {
 
 /// A round of an op on a stream. Ranks let the lowest of a shard run: the lowest of all runs on
 /// every rank, however wide their windows are, and comes to its end. So all streams of an op go
 /// forward together, and to its end as many run as the window allows. The op's first stream comes
 /// first: there the aggregator sees whether all ranks mean the same op.
-struct Turn {
+struct RunOrder {
   OpNumber op = 0;
   std::uint64_t round = 0;  // of the op on the stream
   std::uint16_t place = 0;  // of the stream, counted from the op's first one
   std::uint16_t stream = 0;
-  auto operator<=>(const Turn&) const = default;
+  auto operator<=>(const RunOrder&) const = default;
 };
 
 class CongestionWindow {
@@ -53,9 +53,9 @@ class CongestionWindow {
   std::uint16_t own() const { return static_cast<std::uint16_t>(std::min(by_loss_, by_delay_)); }
   /// Nothing is held back.
   bool is_open() const { return is_open_; }
-  bool lets_run(Turn turn) const { return is_open_ || turn <= last_; }
+  bool lets_run(RunOrder order) const { return is_open_ || order <= last_; }
   /// All up to this one may run; `all`: there is none behind it.
-  void let_run(Turn last, bool all) {
+  void let_run(RunOrder last, bool all) {
     last_ = last;
     is_open_ = all && width() == most_;
   }
@@ -115,7 +115,7 @@ class CongestionWindow {
   }
   /// What the aggregator tells of all ranks' windows, or 0. Who let more streams run would only
   /// wait there.
-  void heard_of_narrowest(std::uint16_t width, Time now) {
+  void on_narrowest(std::uint16_t width, Time now) {
     if (width == 0) return;
     if (width < this->width()) watch_from(now);
     narrowest_ = width;
@@ -158,7 +158,7 @@ class CongestionWindow {
   unsigned most_ = 0;
   Duration round_trip_max_{};
   bool is_open_ = true;
-  Turn last_;
+  RunOrder last_;
 
   unsigned by_loss_ = 0;
   unsigned least_ = 0;
@@ -179,4 +179,4 @@ class CongestionWindow {
   Time watched_from_{};
 };
 
-}  // namespace sluice
+}  // namespace sluice::rounds

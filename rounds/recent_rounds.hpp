@@ -15,7 +15,7 @@
 
 #include "common/base/time.hpp"
 
-namespace sluice {
+namespace sluice::rounds {
 
 class RecentRounds {
  public:
@@ -73,4 +73,4 @@ class RecentRounds {
   Duration slack_{};
 };
 
-}  // namespace sluice
+}  // namespace sluice::rounds

@@ -6,7 +6,7 @@
 #include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 
-namespace sluice {
+namespace sluice::rounds {
 
 class RetransmissionTimeout {
  public:
@@ -57,4 +57,4 @@ class RetransmissionTimeout {
   bool measured_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::rounds

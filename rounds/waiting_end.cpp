@@ -53,14 +53,14 @@ WaitingEnd::Say WaitingEnd::on_status(bool awaits_us, bool owes, bool opens,
 void WaitingEnd::contributed(Time now) {
   ++contributions_;
   contributed_at_ = now;
-  told_ = position_;
+  acknowledged_ = position_;
 }
 
 void WaitingEnd::probed(Time now) {
   ++probes_;
   has_asked_ = true;
   probed_at_ = now;
-  told_ = position_;
+  acknowledged_ = position_;
 }
 
 /// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.
@@ -99,7 +99,7 @@ void WaitingEnd::forget_what_was_said() {
 }
 
 void WaitingEnd::resume_at(Round position) {
-  position_ = told_ = position;
+  position_ = acknowledged_ = position;
   backoffs_ = 0;
 }
 

@@ -39,8 +39,8 @@ class WaitingEnd {
     assert(history >= limits::kMinHistory && history <= limits::kMaxHistory);
   }
 
-  Round position() const { return position_; }  ///< the round awaited
-  Round told() const { return told_; }          ///< the position that the other end was told last
+  Round position() const { return position_; }                   ///< the round awaited
+  Round acknowledged_position() const { return acknowledged_; }  ///< as the other end was told last
   std::uint8_t history() const { return history_; }
   /// Of the round awaited.
   bool has_contributed() const { return contributions_ > 0; }
@@ -82,10 +82,10 @@ class WaitingEnd {
 
   // ---------------------------------------------------------------------------- what was said
   void contributed(Time now);
-  void acknowledged() { told_ = position_; }
+  void acknowledged() { acknowledged_ = position_; }
   void probed(Time now);
   /// So many rounds ended without a word of ours that the other end may need one.
-  bool owes_acknowledgement() const { return position_ - told_ >= history_ / 2u; }
+  bool owes_acknowledgement() const { return position_ - acknowledged_ >= history_ / 2u; }
 
   // ------------------------------------------------------------------------------------- time
   Time due() const { return due_; }
@@ -126,7 +126,7 @@ class WaitingEnd {
   unsigned probes_ = 0;         // since the last progress
   unsigned unanswered_ = 0;     // times that the other end was asked, since it has answered
   Round position_{};
-  Round told_{};
+  Round acknowledged_{};
   std::uint64_t early_ = 0;
   Round gap_probed_ = kNoRound;  // the position at which a gap was
   Round timed_out_ = kNoRound;   // the last that did, until it is known that it did so too soon

@@ -119,8 +119,8 @@ struct Geometry {
 
  private:
   constexpr std::uint32_t lowest(StreamId s) const {
-    const std::uint32_t turn = (std::uint32_t{s.value} + streams - first_stream) % streams;
-    return turn * columns;
+    const std::uint32_t place = (std::uint32_t{s.value} + streams - first_stream) % streams;
+    return place * columns;
   }
 };
 

@@ -123,13 +123,13 @@ struct KeyedGeometry {
   std::uint16_t used_streams() const {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, chunks()));
   }
-  bool uses(StreamId s) const { return turn_of(s) < used_streams(); }
+  bool uses(StreamId s) const { return place_of(s) < used_streams(); }
   /// Consecutive chunks are spread over all streams as evenly as possible, so that the streams
   /// finish together, also if only some groups of consecutive chunks are there.
   StreamId stream_of(std::uint64_t chunk) const;
   /// The same, counted from the first stream.
-  std::uint16_t turn_of(std::uint64_t chunk) const;
-  std::uint16_t turn_of(StreamId s) const {
+  std::uint16_t place_of(std::uint64_t chunk) const;
+  std::uint16_t place_of(StreamId s) const {
     return static_cast<std::uint16_t>((std::uint32_t{s.value} + streams - first_stream) % streams);
   }
 
@@ -258,7 +258,7 @@ class ChunkWriter {
 };
 
 // Inline, as it is called for every chunk.
-inline std::uint16_t KeyedGeometry::turn_of(std::uint64_t chunk) const {
+inline std::uint16_t KeyedGeometry::place_of(std::uint64_t chunk) const {
   constexpr std::uint64_t kGoldenRatio = 0x9E37'79B9'7F4A'7C15;  // as a fraction of 2^64
   constexpr unsigned kGroupBits = 12;
   __extension__ using Wide = unsigned __int128;
@@ -267,7 +267,7 @@ inline std::uint16_t KeyedGeometry::turn_of(std::uint64_t chunk) const {
 }
 
 inline StreamId KeyedGeometry::stream_of(std::uint64_t chunk) const {
-  const std::uint32_t stream = std::uint32_t{first_stream} + turn_of(chunk);
+  const std::uint32_t stream = std::uint32_t{first_stream} + place_of(chunk);
   return StreamId{static_cast<std::uint16_t>(stream < streams ? stream : stream - streams)};
 }
 

@@ -357,7 +357,7 @@ JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks)
   job.victim = static_cast<unsigned>(r.below(ranks));
   job.fault_after = ms(r.pick({r.uniform(0, 60), r.uniform(0, 400)}));
   if (r.chance(0.5)) job.search.ahead_bytes = r.pick<std::uint64_t>({1, r.between(2, 4000)});
-  if (r.chance(0.2)) job.search.horizon_bytes = r.pick<std::uint64_t>({1, r.between(2, 40'000)});
+  if (r.chance(0.2)) job.search.lookahead_bytes = r.pick<std::uint64_t>({1, r.between(2, 40'000)});
   return job;
 }
 

@@ -47,7 +47,7 @@ class HostGroup final : public SharedMemory {
 class HostSums final : public worker::host::Sums {
  public:
   struct Config {
-    worker::KnownAs alias;
+    worker::JobLabel alias;
     std::vector<Rank> ranks;  ///< of the host, ascending
     LocalRank self = 0;
     std::uint16_t of_job = 1;  ///< how many ranks the whole job has

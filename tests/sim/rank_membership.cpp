@@ -118,9 +118,9 @@ void RankMembership::join_hosts() {
   placement_.emplace(hosts_);
   require(std::ranges::equal(hosts_, job_.plan.hosts), "ranks are said to be on other hosts");
   worker::hierarchy::Parts parts =
-      worker::hierarchy::join_parts(config_.known_as(), *placement_, *whole_, *this);
+      worker::hierarchy::join_parts(config_.label(), *placement_, *whole_, *this);
   auto hierarchy = std::make_unique<worker::hierarchy::Membership>(
-      config_.known_as(), *placement_, std::move(membership_), std::move(parts),
+      config_.label(), *placement_, std::move(membership_), std::move(parts),
       job_.plan.min_chunk_of_rail);
   hierarchy_ = hierarchy.get();
   membership_ = std::move(hierarchy);
@@ -142,7 +142,7 @@ std::unique_ptr<worker::host::Sums> RankMembership::join_host(std::uint32_t job)
   session.job = job;
   auto sums = std::make_unique<HostSums>(
       job_.host_group(job, placement_->host_of(config_.rank), ranks.size()),
-      HostSums::Config{.alias = config_.known_as(),
+      HostSums::Config{.alias = config_.label(),
                        .ranks = ranks,
                        .self = self,
                        .of_job = placement_->ranks(),

@@ -361,7 +361,7 @@ std::string describe(const Scenario& s) {
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
-        << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes
+        << ", search " << job.search.ahead_bytes << " to " << job.search.lookahead_bytes
         << (job.hosts.empty() ? "" : ", on " + std::to_string(job.host_count()) + " hosts")
         << (job.is_local ? ", local" : "") << (job.shared_port ? ", at one port" : "") << ", fault "
         << name(job.fault) << " (rank " << job.victim << ")\n";

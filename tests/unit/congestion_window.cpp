@@ -5,6 +5,7 @@
 #include "tests/unit/catch.hpp"
 
 using namespace sluice;
+using namespace sluice::rounds;
 using namespace std::chrono_literals;
 
 namespace {
@@ -183,13 +184,13 @@ TEST_CASE("all ranks go by the narrowest window") {
   CongestionWindow window;
   window.begin(8, 4, 5ms);
   CHECK(window.is_open());
-  window.heard_of_narrowest(0, Time{1s});  // nobody tells
+  window.on_narrowest(0, Time{1s});  // nobody tells
   CHECK(window.is_open());
-  window.heard_of_narrowest(3, Time{1s});
+  window.on_narrowest(3, Time{1s});
   CHECK(window.width() == 3);
   CHECK(!window.is_open());
   CHECK(window.own() == 8);  // what this rank tells
-  window.heard_of_narrowest(20, Time{1s});
+  window.on_narrowest(20, Time{1s});
   CHECK(window.width() == 8);
   CHECK(!window.is_open());  // some streams may still wait
   window.let_run({7, 2, 7}, true);
@@ -199,7 +200,7 @@ TEST_CASE("all ranks go by the narrowest window") {
 TEST_CASE("round trips that began before others narrowed the window do not count") {
   CongestionWindow window = running();
   Time now = answer(window, 7, 10ms, Time{1s});
-  window.heard_of_narrowest(32, now);
+  window.on_narrowest(32, now);
   CHECK(!window.round_trip(10ms, now + 9ms));
   answer(window, 7, 10ms, now);
   CHECK(window.own() == 64);
@@ -229,7 +230,7 @@ TEST_CASE("delay leaves many ranks as many streams as they began with") {
 TEST_CASE("another path has another shortest round trip, and other ranks' windows are not known") {
   CongestionWindow window = running();
   Time now = answer(window, 1, 1ms, Time{1s});
-  window.heard_of_narrowest(7, now);
+  window.on_narrowest(7, now);
   window.path_changed(now);
   CHECK(window.width() == 64);
   answer(window, 8 * 5, 20ms, now);

@@ -101,7 +101,7 @@ class PlayedJob {
   }
   void fail(Member& m, const AbortInfo& why) {
     if (m.failure || m.is_leaving) return;
-    AbortInfo named = why;  // as KnownAs does
+    AbortInfo named = why;  // as JobLabel does
     if (!tells_ranks_) named.rank_a = members[why.rank_a.value].rank;
     m.failure = to_error(named, "7");
     m.abort_info = why;
@@ -355,7 +355,7 @@ class Cluster {
     if (placement_.hosts() > 1 && local < placement_.rails())
       parts.rail = part(*rails_[local], host);
     ranks_[rank].membership = std::make_unique<Hierarchy>(
-        KnownAs{.job = "7"}, placement_, std::make_unique<Played>(*whole_, rank, all),
+        JobLabel{.job = "7"}, placement_, std::make_unique<Played>(*whole_, rank, all),
         std::move(parts), kMinChunkOfRail);
   }
 

@@ -255,8 +255,8 @@ TEST_CASE("Each op that waits behind a sum of pairs has its own time-out") {
   session.ranks = 2;
   session.streams = 1;
   session.payload_bytes = 1472;
-  const KnownAs known_as{.job = "7"};
-  OpQueue queue(*ranks.engines[0], known_as, Rank{0}, 2);
+  const JobLabel label{.job = "7"};
+  OpQueue queue(*ranks.engines[0], label, Rank{0}, 2);
   OpRequest pairs;
   KeyedSums sums;
   pairs.collective = wire::Collective::kSparseAllReduce;

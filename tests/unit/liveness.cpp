@@ -54,9 +54,9 @@ TEST_CASE("An acknowledgement counts once, and what it acknowledges cannot be re
   CHECK(liveness.may_be_refused(1));
   CHECK_FALSE(liveness.may_be_refused(4));  // not sent yet
   CHECK(liveness.on_acknowledgement(2, kBegin + 7ms));
-  CHECK(liveness.heard_at() == kBegin + 7ms);
+  CHECK(liveness.received_at() == kBegin + 7ms);
   CHECK_FALSE(liveness.on_acknowledgement(2, kBegin + 9ms));
-  CHECK(liveness.heard_at() == kBegin + 7ms);
+  CHECK(liveness.received_at() == kBegin + 7ms);
   CHECK_FALSE(liveness.may_be_refused(2));
   CHECK(liveness.may_be_refused(3));
 }
@@ -68,7 +68,7 @@ TEST_CASE("KEEPALIVEs tell which BEACONs were heard, and a BEACON is no sign of 
   CHECK(liveness.due() == kBegin + 1ms);  // the first: the aggregator is to know at once
   CHECK(liveness.on_beacon(7, kBegin + 2ms));
   CHECK_FALSE(liveness.on_beacon(6, kBegin + 3ms));  // of before
-  CHECK(liveness.heard_at() == kBegin);
+  CHECK(liveness.received_at() == kBegin);
   const wire::KeepAlive packet = next(liveness, kBegin + 4ms);
   CHECK(packet.heard == 7);
   CHECK(packet.heard_of_last == 0b101);

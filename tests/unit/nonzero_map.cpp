@@ -113,7 +113,7 @@ TEST_CASE("one query reads no further than the horizon, and the next one goes on
   std::vector<float> values(40 * kBlock);
   values[30 * kBlock] = 1;
   const std::uint64_t block_bytes = kBlock * sizeof(float);
-  NonZeroMap map(tensor_of(values), {}, {.ahead_bytes = 1, .horizon_bytes = 16 * block_bytes});
+  NonZeroMap map(tensor_of(values), {}, {.ahead_bytes = 1, .lookahead_bytes = 16 * block_bytes});
   CHECK(map.next(0, 1) == 16);  // not known, taken for one that is not zero
   CHECK(map.next(17, 1) == 30);
   CHECK(map.next(31, 1) == 40);
@@ -125,7 +125,7 @@ TEST_CASE("one query reads no further than the horizon, and the next one goes on
     numeric::BlockedTensor tensor = tensor_of(values);
     tensor.element_count -= 1;  // the last block is short
     tensor.data += 20 * block_bytes;
-    NonZeroMap part(tensor, {}, {.ahead_bytes = 1, .horizon_bytes = 8 * block_bytes},
+    NonZeroMap part(tensor, {}, {.ahead_bytes = 1, .lookahead_bytes = 8 * block_bytes},
                     worker::ElementRange{20 * kBlock, tensor.element_count});
     CHECK(part.next(1, 3) == 31);  // has looked at 22, 25 and 28
     CHECK(part.next(0, 1) == 29);

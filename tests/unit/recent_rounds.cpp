@@ -4,6 +4,7 @@
 #include "tests/unit/catch.hpp"
 
 using namespace sluice;
+using namespace sluice::rounds;
 using namespace std::chrono_literals;
 
 namespace {

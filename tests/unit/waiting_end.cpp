@@ -142,5 +142,5 @@ TEST_CASE("A new other end is told nothing that the old one knew") {
   CHECK_FALSE(bench.end.has_contributed());
   bench.end.resume_at(Round{5});
   CHECK(bench.end.position() == Round{5});
-  CHECK(bench.end.told() == Round{5});
+  CHECK(bench.end.acknowledged_position() == Round{5});
 }

@@ -481,7 +481,7 @@ TEST_CASE("a time-out holds while an aggregator is joined again") {
 
 TEST_CASE("errors name the job and its ranks as their users know them") {
   Bench bench;
-  bench.config.alias = worker::KnownAs{.job = "bert (7)", .ranks = {Rank{5}, Rank{3}}};
+  bench.config.alias = worker::JobLabel{.job = "bert (7)", .ranks = {Rank{5}, Rank{3}}};
   bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
   bench.join();
   const AbortInfo why{.reason = wire::AbortReason::kOpMismatch,
@@ -498,7 +498,7 @@ TEST_CASE("errors name the job and its ranks as their users know them") {
         "12 (op "
         "0)"s);
   CHECK(bench.engine->abort_info()->rank_a == Rank{1});
-  CHECK(worker::KnownAs{.job = "7", .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
+  CHECK(worker::JobLabel{.job = "7", .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
 }
 
 TEST_CASE("what one aggregator says of the job's end, the others are told unchanged") {
@@ -763,7 +763,7 @@ TEST_CASE("an aggregator that falls silent is declared failed, and the others ar
 TEST_CASE("a worker tells the job's name and its build, and finds an aggregator of another one") {
   Bench bench;
   bench.config.build = "629700c-and-more-than-there-is-room-for";
-  bench.config.alias = worker::KnownAs{.job = "bert (7)", .told = "bert"};
+  bench.config.alias = worker::JobLabel{.job = "bert (7)", .announced_name = "bert"};
   bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
   const std::uint64_t nonce = bench.start();
   CHECK(bench.engine->waits_for() == "aggregator 0 to answer");

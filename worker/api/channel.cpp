@@ -51,7 +51,7 @@ Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now
       sends_(parent.membership.rank().value == route.from),
       membership_(parent.membership.join_pair(pair(parent), now)),
       timeline_(parent.timeline) {
-  progress_.add(*this, parent.known_as.name() + ": a channel " + text_of(route));
+  progress_.add(*this, parent.label.name() + ": a channel " + text_of(route));
 }
 
 Channel::~Channel() {
@@ -59,19 +59,19 @@ Channel::~Channel() {
 }
 
 Membership::Pair Channel::pair(const Parent& parent) const {
-  const worker::KnownAs& of_job = parent.known_as;
+  const worker::JobLabel& of_job = parent.label;
   return {.job = job_of(route_, parent.membership.job(), parent.membership.session().generation),
           .alias = {.job = of_job.job,
                     .ranks = {Rank{route_.from}, Rank{route_.to}},
-                    .told = of_job.told_of_part(std::to_string(route_.from) + "-to-" +
-                                                std::to_string(route_.to))},
+                    .announced_name = of_job.announced_name_of_part(
+                        std::to_string(route_.from) + "-to-" + std::to_string(route_.to))},
           .first = Rank{route_.from},
           .second = Rank{route_.to}};
 }
 
 void Channel::rejoin(const Parent& parent, Time now) {
   assert(waits_in_vain());
-  progress_.logger()->debug("{}: messages {} wait on for the other rank", parent.known_as.name(),
+  progress_.logger()->debug("{}: messages {} wait on for the other rank", parent.label.name(),
                             text_of(route_));
   const worker::Counters before = membership_->counters();
   membership_.reset();  // frees what it has reserved, as it is reserved again

@@ -40,7 +40,7 @@ class Channel final : public LoopClient {
   /// The job that it belongs to. It is active.
   struct Parent {
     Membership& membership;
-    const worker::KnownAs& known_as;
+    const worker::JobLabel& label;
     JobTimeline& timeline;
   };
 

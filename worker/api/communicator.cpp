@@ -27,15 +27,15 @@ constexpr std::chrono::milliseconds kWaitLookPeriod{500};
 
 using wire::Collective;
 
-worker::KnownAs known_as(const JobId& job) {
+worker::JobLabel label(const JobId& job) {
   const std::string number = std::to_string(job.number());
   if (job.name().empty()) return {.job = number};
-  return {.job = job.name() + " (" + number + ")", .told = job.name()};
+  return {.job = job.name() + " (" + number + ")", .announced_name = job.name()};
 }
 
-TimelineJob timeline_job(const JobOptions& options, const worker::KnownAs& known_as) {
+TimelineJob timeline_job(const JobOptions& options, const worker::JobLabel& label) {
   return {.id = options.job,
-          .name = known_as.name() + ", rank " + std::to_string(options.rank) + " of " +
+          .name = label.name() + ", rank " + std::to_string(options.rank) + " of " +
                   std::to_string(options.world_size)};
 }
 
@@ -111,21 +111,21 @@ Error with(const Error& error, const std::string& more) {
 // --------------------------------------------------------------------------------------- joining
 Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& job)
     : options((validate(job), without_secret(job))),
-      known_as_(known_as(job.job)),
+      label_(label(job.job)),
       progress_(std::move(progress)),
       secret_(secret_of(job)),
-      timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
+      timeline_(progress_->timeline(), timeline_job(options, label_)) {
   join();
 }
 
 Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
     : options(split.job()),
-      known_as_(split.known_as()),
+      label_(split.label()),
       progress_(std::move(progress)),
       secret_(split.secret),
-      timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
+      timeline_(progress_->timeline(), timeline_job(options, label_)) {
   join();
-  progress_->logger()->info("{}: joined as rank {} of {}", known_as_.name(), options.rank,
+  progress_->logger()->info("{}: joined as rank {} of {}", label_.name(), options.rank,
                             options.world_size);
 }
 
@@ -145,7 +145,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
         next_look = after(now, kJoinLookPeriod);
         if (!is_told && now - began >= limits::kSilentWait) {
           is_told = true;
-          progress_->logger()->warn("{}: the join has waited {} s for {}", known_as_.name(),
+          progress_->logger()->warn("{}: the join has waited {} s for {}", label_.name(),
                                     limits::kSilentWait.count(), waits_for());
         }
         is_interrupted = options.interrupt != nullptr &&
@@ -155,7 +155,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
       deadline);
   if (!is_interrupted) return is_done;
   throw Error(ErrorCode::kAborted,
-              known_as_.name() + ": the join was interrupted while it waited for " + waits_for());
+              label_.name() + ": the join was interrupted while it waited for " + waits_for());
 }
 
 /// If no aggregators are configured, all ranks are on this host.
@@ -163,7 +163,7 @@ std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attach
   if (!attachment.has_ports()) {
     if (options.local_world_size != 0 && options.local_world_size < options.world_size)
       throw Error(ErrorCode::kInvalidArgument,
-                  known_as_.name() + ": " + std::to_string(options.local_world_size) + " of " +
+                  label_.name() + ": " + std::to_string(options.local_world_size) + " of " +
                       std::to_string(options.world_size) +
                       " ranks are on this host, and ranks of several hosts need aggregators: set "
                       "ContextOptions::aggregators or SLUICE_AGGREGATORS");
@@ -175,11 +175,11 @@ std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attach
             .uses_processes = context.host_process_vm,
             .payload_bytes = payload_bytes_of(static_cast<std::uint16_t>(mtu)),
             .logger = progress_->logger()},
-        options, known_as_, secret_, now);
+        options, label_, secret_, now);
   }
   const std::uint64_t host =
       progress_->options().host_level ? worker::hierarchy::host_id(host_name()) : 0;
-  return std::make_unique<AggregatorMembership>(*progress_, attachment, options, known_as_, secret_,
+  return std::make_unique<AggregatorMembership>(*progress_, attachment, options, label_, secret_,
                                                 host, now);
 }
 
@@ -198,7 +198,7 @@ void Communicator::Impl::join() {
     timeline_.instant("join", {}, now);
     membership_ = begin_to_join(attachment, now);
     try {
-      progress_->add(*this, known_as_.name());
+      progress_->add(*this, label_.name());
     } catch (const Error&) {  // this context has joined the job already
       membership_.reset();
       throw;
@@ -269,11 +269,11 @@ void Communicator::Impl::join_hosts() {
     told.wait();
   };
   try {
-    const auto awaited = [&] { return "rank " + known_as_.text_of(ranks_of(told.stragglers())); };
+    const auto awaited = [&] { return "rank " + label_.text_of(ranks_of(told.stragglers())); };
     if (!await([&] { return told.done(); }, after(Progress::now(), options.join_timeout),
                [&] { return awaited() + " to tell its host"; }))
       give_up(Error(ErrorCode::kFormationFailed,
-                    known_as_.name() + ": " + awaited() + " did not tell its host within " +
+                    label_.name() + ": " + awaited() + " did not tell its host within " +
                         std::to_string(options.join_timeout.count()) + " ms"));
   } catch (const Error& interrupted) {
     if (!told.done()) give_up(interrupted);
@@ -290,12 +290,12 @@ void Communicator::Impl::join_hosts() {
                                            .host = host_name(),
                                            .join_timeout = options.join_timeout,
                                            .secret = secret_},
-                                          known_as_, placement, std::move(whole), now);
+                                          label_, placement, std::move(whole), now);
     worker::hierarchy::Membership& hierarchy = *joined;
     membership_ = std::move(joined);
     for (Membership* const part : hierarchy.parts())
       parts_.push_back(
-          std::make_unique<PartOfHierarchy>(*progress_, hierarchy, *part, known_as_.name()));
+          std::make_unique<PartOfHierarchy>(*progress_, hierarchy, *part, label_.name()));
   });
   await_active();
 }
@@ -306,7 +306,7 @@ void Communicator::Impl::tell_builds() {
   std::vector<std::string> others;
   progress_->with_lock([&](Attachment&, Time) { others = membership_->other_builds(); });
   for (const std::string& other : others)
-    progress_->logger()->warn("{}: {}, this library of {}: use one build", known_as_.name(), other,
+    progress_->logger()->warn("{}: {}, this library of {}: use one build", label_.name(), other,
                               build_id());
 }
 
@@ -334,11 +334,8 @@ void Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
 
 SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int32_t key) {
   const auto state = new_work();
-  state->split = std::make_shared<Split>(Split{.kind = kind,
-                                               .parent = options,
-                                               .parent_known_as = known_as_,
-                                               .secret = secret_,
-                                               .entries = {}});
+  state->split = std::make_shared<Split>(Split{
+      .kind = kind, .parent = options, .parent_label = label_, .secret = secret_, .entries = {}});
   auto& entries = state->split->entries;
   entries.resize(options.world_size);
   SplitEntry& own = entries[options.rank];
@@ -493,7 +490,7 @@ Channel& Communicator::Impl::channel_of(Route route, Time now) {
 bool Communicator::Impl::after_turn(Time now) {
   for (const auto& [route, channel] : channels_)
     if (const auto& why = channel->overdue(); why && !membership_->over())
-      membership_->abort(known_as_.error_of(*why), why, now);
+      membership_->abort(label_.error_of(*why), why, now);
   publish_failure(now);
   record_recovery(now);
   if (now >= wait_.look_due) tell_wait(now);
@@ -577,7 +574,7 @@ std::optional<Error> Communicator::Impl::leave() {
                     [](const auto& entry) { return entry.second->pending(); });
     if (messages_pending && membership_->state() == Membership::State::kActive)
       membership_->abort(
-          Error(ErrorCode::kAborted, known_as_.name() + ": this rank left with messages pending"),
+          Error(ErrorCode::kAborted, label_.name() + ": this rank left with messages pending"),
           cause_of_abort(), now);
     else
       membership_->leave(now, departure());
@@ -600,7 +597,7 @@ std::optional<Error> Communicator::Impl::leave() {
 }
 
 void Communicator::Impl::abort(std::string_view why) {
-  std::string text = known_as_.name() + ": this rank aborted the job";
+  std::string text = label_.name() + ": this rank aborted the job";
   if (!why.empty()) text.append(": ").append(why);
   progress_->with_lock([&](Attachment&, Time now) {
     membership_->abort(Error(ErrorCode::kAborted, text), cause_of_abort(), now);
@@ -632,9 +629,8 @@ void Communicator::Impl::tell_wait(Time now) {
   }
   if (wait_.is_told || now - wait_.since < limits::kSilentWait) return;
   wait_.is_told = true;
-  progress_->logger()->warn("{}: ops pending: {}; they have waited {} s for rank {}",
-                            known_as_.name(), works_.size(), limits::kSilentWait.count(),
-                            known_as_.text_of(awaited));
+  progress_->logger()->warn("{}: ops pending: {}; they have waited {} s for rank {}", label_.name(),
+                            works_.size(), limits::kSilentWait.count(), label_.text_of(awaited));
 }
 
 /// Records when an aggregator is lost, and when all aggregators have this rank as a member again.

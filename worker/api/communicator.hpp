@@ -74,7 +74,7 @@ struct Communicator::Impl final : private LoopClient {
   void submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
               const std::shared_ptr<Work::State>& state, Time now);
   Channel& channel_of(Route route, Time now);
-  Channel::Parent as_parent() { return {*membership_, known_as_, timeline_}; }
+  Channel::Parent as_parent() { return {*membership_, label_, timeline_}; }
   bool is_over() const;
   Departure departure() const {
     return leaves_by_exception_.load(std::memory_order_relaxed) ? Departure::kByException
@@ -92,7 +92,7 @@ struct Communicator::Impl final : private LoopClient {
     bool is_told = false;
   };
 
-  const worker::KnownAs known_as_;
+  const worker::JobLabel label_;
   const std::shared_ptr<Progress> progress_;
   std::shared_ptr<const Secret> secret_;
 

@@ -21,13 +21,14 @@ JobOptions Split::job() const {
   return options;
 }
 
-worker::KnownAs Split::known_as() const {
+worker::JobLabel Split::label() const {
   const bool is_duplicate = kind == SplitKind::kDuplicate;
   const std::string number = std::to_string(color());
   const std::string part = is_duplicate ? "duplicate" : "color " + number;
-  return {.job = std::to_string(job().job.number()) + " (" + part + " of " +
-                 parent_known_as.name() + ")",
-          .told = parent_known_as.told_of_part(is_duplicate ? part : "color-" + number)};
+  return {
+      .job = std::to_string(job().job.number()) + " (" + part + " of " + parent_label.name() + ")",
+      .announced_name =
+          parent_label.announced_name_of_part(is_duplicate ? part : "color-" + number)};
 }
 
 namespace {
@@ -51,7 +52,7 @@ Communicator SplitWork::join() const {
   if (split.color() < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 "SplitWork::join: this rank's color is negative, so it joins no part of " +
-                    split.parent_known_as.name());
+                    split.parent_label.name());
   const auto progress = state()->progress.lock();
   if (!progress) throw Error(ErrorCode::kUnavailable, "SplitWork::join: the Context is closed");
   try {

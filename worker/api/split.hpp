@@ -9,7 +9,7 @@
 #include <sluice/sluice.hpp>
 
 #include "common/protocol/secret.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 
 namespace sluice {
 
@@ -30,7 +30,7 @@ enum class SplitKind : std::uint64_t {
 struct Split {
   SplitKind kind = SplitKind::kSplit;
   JobOptions parent;  ///< without the secret
-  worker::KnownAs parent_known_as;
+  worker::JobLabel parent_label;
   std::shared_ptr<const Secret> secret;  ///< or null
   /// By rank; before the op is done, it has only this rank's.
   std::vector<SplitEntry> entries;
@@ -39,7 +39,7 @@ struct Split {
   /// The job that this rank joins. Call it when the op is done, if the color is not negative.
   JobOptions job() const;
   /// "1234 (color 1 of job bert-large (108174750))".
-  worker::KnownAs known_as() const;
+  worker::JobLabel label() const;
 };
 
 }  // namespace sluice

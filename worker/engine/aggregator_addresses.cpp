@@ -36,7 +36,7 @@ Endpoint AggregatorAddresses::of_lane(Endpoint aggregator) const {
 }
 
 void AggregatorAddresses::begin(bool home_may_live, Time now) {
-  turn_ = 0;
+  attempts_ = 0;
   began_ = now;
   if (!home_may_live) home_incarnation_ = 0;
   for (Address& address : addresses_) {
@@ -63,19 +63,19 @@ std::size_t AggregatorAddresses::first_that_answers(Time now) const {
   return static_cast<std::size_t>(found - addresses_.begin());
 }
 
-/// Half of the turns are those of the preferred address: the home for a while, if it may live, else
+/// Half of the attempts go to the preferred address: the home for a while, if it may live, else
 /// the first that answers. The others share the rest. The home is among them for good: the other
 /// ranks may be well there.
 std::size_t AggregatorAddresses::choose(Time now) {
-  const std::size_t turn = turn_++;
-  const std::size_t of_others = turn / 2;
+  const std::size_t attempt = attempts_++;
+  const std::size_t of_others = attempt / 2;
   const bool home_may_live = home_incarnation_ != 0;
   const bool is_early = now - began_ < kPausesWithoutAnswer * config_.join_retry_max;
   const bool prefers_home = home_may_live && (is_early || home_answers(now));
   const std::size_t first = first_that_answers(now);
-  if (turn % 2 == 0 && prefers_home) return home_;
-  if (first == addresses_.size()) return (prefers_home ? of_others : turn) % addresses_.size();
-  if (turn % 2 == 0) return first;
+  if (attempt % 2 == 0 && prefers_home) return home_;
+  if (first == addresses_.size()) return (prefers_home ? of_others : attempt) % addresses_.size();
+  if (attempt % 2 == 0) return first;
   if (!home_may_live) return of_others % (first + 1);
   if (of_others % 2 == 0) return prefers_home ? first : home_;
   return of_others / 2 % (first + 1);
@@ -150,12 +150,12 @@ void AggregatorAddresses::send_from(Address& address, std::uint16_t udp_port) {
 }
 
 AggregatorAddresses::Next AggregatorAddresses::follow(const Endpoint& from,
-                                                      const SourcePorts& told) {
+                                                      const SourcePorts& announced) {
   Address& address = addresses_[current_];
   if (from.local_udp_port != address.source_port && from.local_udp_port != own_port_)
     return Next::kAwait;  // a copy, sent to where we never asked from
-  address.told = told;
-  const std::uint16_t wanted = told[lane_];
+  address.announced = announced;
+  const std::uint16_t wanted = announced[lane_];
   const bool is_there = wanted == 0 || wanted == from.local_udp_port;
   if (!is_there && wanted == address.source_port) return Next::kAwait;
   if (is_there || address.ports_are_dead || address.followed >= kMaxFollowed) {
@@ -170,8 +170,8 @@ AggregatorAddresses::Next AggregatorAddresses::follow(const Endpoint& from,
 void AggregatorAddresses::send_from_ports_of(const AggregatorAddresses& other) {
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     addresses_[i].ports_are_dead = other.addresses_[i].ports_are_dead;
-    const std::uint16_t told = other.addresses_[i].told[lane_];
-    if (told != 0 && !addresses_[i].ports_are_dead) send_from(addresses_[i], told);
+    const std::uint16_t announced = other.addresses_[i].announced[lane_];
+    if (announced != 0 && !addresses_[i].ports_are_dead) send_from(addresses_[i], announced);
   }
 }
 

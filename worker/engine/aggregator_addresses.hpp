@@ -57,7 +57,7 @@ class AggregatorAddresses {
     kAskAgain,  ///< from the port that it tells: it is no proof for that one
     kAwait,     ///< the answer to what was asked from there
   };
-  Next follow(const Endpoint& from, const SourcePorts& told);
+  Next follow(const Endpoint& from, const SourcePorts& announced);
 
   /// Begins with the ports that the aggregator has told another of its lanes' memberships.
   void send_from_ports_of(const AggregatorAddresses& other);
@@ -75,10 +75,10 @@ class AggregatorAddresses {
     Time answered_at = kNever;
     unsigned looks = 0;
     std::uint16_t source_port = 0;  // ours
-    SourcePorts told{};             // last
+    SourcePorts announced{};        // last
     unsigned followed = 0;          // times, in this join
     unsigned asked_in_vain = 0;     // from that port
-    bool ports_are_dead = false;    // those told: nothing was answered there, in any join
+    bool ports_are_dead = false;    // those announced: nothing was answered there, in any join
   };
 
   Endpoint of_lane(Endpoint aggregator) const;
@@ -99,7 +99,7 @@ class AggregatorAddresses {
   std::size_t current_ = 0;
   std::size_t home_ = 0;  // where we were welcomed last, and by which incarnation of the aggregator
   std::uint64_t home_incarnation_ = 0;  // 0: it is over
-  std::size_t turn_ = 0;
+  std::size_t attempts_ = 0;
   Time began_{};
 };
 

@@ -14,7 +14,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
 #include "rounds/rto.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/engine/nonzero_map.hpp"
 
 namespace sluice::worker {
@@ -28,13 +28,13 @@ struct EngineConfig {
   std::uint8_t history = 0;                   ///< 0: the aggregator's
   std::uint16_t payload_bytes = 0;            ///< largest UDP payload our ports take
   std::vector<std::string> aggregator_names;  ///< for messages; may be empty
-  std::optional<KnownAs> alias;               ///< for messages, too; none: the numbers above
+  std::optional<JobLabel> alias;              ///< for messages, too; none: the numbers above
 
   Duration join_timeout = defaults::kJoinTimeout;
   Duration aggregator_timeout = defaults::kAggregatorTimeout;
   Duration join_retry_min = std::chrono::milliseconds(10);  ///< doubles up to the next
   Duration join_retry_max = std::chrono::milliseconds(250);
-  RetransmissionTimeout::Limits rto;
+  rounds::RetransmissionTimeout::Limits rto;
   Duration round_trip_max = defaults::kRoundTripMax;  ///< longer: packets wait in long queues
   SearchLimits search;
 
@@ -57,7 +57,7 @@ struct EngineConfig {
   /// was told at first.
   std::function<std::optional<Endpoint>(std::uint16_t aggregator, unsigned attempt)> locate;
 
-  KnownAs known_as() const { return alias.value_or(KnownAs{.job = std::to_string(job)}); }
+  JobLabel label() const { return alias.value_or(JobLabel{.job = std::to_string(job)}); }
 };
 
 }  // namespace sluice::worker

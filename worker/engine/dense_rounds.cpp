@@ -21,7 +21,7 @@ void DenseRounds::begin(Operation& op, StreamId stream, const Session&) {
 }
 
 /// Whether this rank has a block for the round. An owner may find that it has none: its block lay
-/// beyond the search's horizon when it was announced.
+/// beyond the search's lookahead when it was announced.
 bool DenseRounds::travels(Operation& op, const Column& column) {
   return column.owned() && op.is_nonzero(column.current);
 }

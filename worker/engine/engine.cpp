@@ -52,7 +52,7 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
     for (std::uint16_t s = 0; s < session().streams; ++s)
       streams_.emplace_back(StreamId{s}, session().streams, session().history,
                             widest_columns(session()));
-    turns_.reserve(streams_.size());
+    run_orders_.reserve(streams_.size());
     for (const auto& each : memberships_)
       each->path.window.begin(session().streams_of(each->shard()), config_.ranks,
                               config_.round_trip_max);
@@ -67,7 +67,7 @@ bool Engine::begin_ops_again(KeepingSink& sink) {
   streams_.clear();
   for (OpNumber op = ops_.begin(); op < ops_.end(); ++op) {
     if (const auto why = too_long(ops_.find(op)->request(), session())) {
-      abort(Error(ErrorCode::kInvalidArgument, config_.known_as().name() + ": " + *why), sink);
+      abort(Error(ErrorCode::kInvalidArgument, config_.label().name() + ": " + *why), sink);
       return false;
     }
   }
@@ -108,19 +108,20 @@ void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink&
 
 /// The window has moved, or what it moves over: the lowest rounds run.
 void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
-  turns_.clear();
+  run_orders_.clear();
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
-    if (const Turn turn = streams_[s].turn(ops_); turn.op < ops_.ready_end())
-      turns_.push_back(turn);
-  if (turns_.empty()) return membership.path.window.let_run({}, true);
-  const std::size_t most = std::min<std::size_t>(membership.path.window.width(), turns_.size());
-  std::partial_sort(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(most),
-                    turns_.end());
-  membership.path.window.let_run(turns_[most - 1], most == turns_.size());
+    if (const rounds::RunOrder order = streams_[s].run_order(ops_); order.op < ops_.ready_end())
+      run_orders_.push_back(order);
+  if (run_orders_.empty()) return membership.path.window.let_run({}, true);
+  const std::size_t most =
+      std::min<std::size_t>(membership.path.window.width(), run_orders_.size());
+  std::partial_sort(run_orders_.begin(), run_orders_.begin() + static_cast<std::ptrdiff_t>(most),
+                    run_orders_.end());
+  membership.path.window.let_run(run_orders_[most - 1], most == run_orders_.size());
   for (std::size_t i = 0; i < most; ++i) {
-    Stream& x = streams_[turns_[i].stream];
+    Stream& x = streams_[run_orders_[i].stream];
     if (x.busy() && !x.is_held_back()) continue;
-    StreamScope scope = scope_of(StreamId{turns_[i].stream}, now, sink);
+    StreamScope scope = scope_of(StreamId{run_orders_[i].stream}, now, sink);
     x.advance(scope);
   }
 }
@@ -231,7 +232,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
         if (!membership.is_refused(from, refused)) return false;
         if (state_ == State::kLeaving && has_no_progress(membership.shard()))
           return membership_ended(membership);
-        membership.heard(now);
+        membership.received(now);
         rejoin(membership, membership.is_from_home(refused), now);
         return true;
       });
@@ -240,7 +241,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
         const auto& abort = packet.as<wire::Abort>();
         if (!membership.is_aborted(abort)) return false;
         if (state_ == State::kLeaving) return membership_ended(membership);
-        fail(config_.known_as().error_of(to_info(abort)), to_info(abort), &membership);
+        fail(config_.label().error_of(to_info(abort)), to_info(abort), &membership);
         return true;
       });
     case Kind::kVersions:
@@ -288,19 +289,19 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   }
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
-  CongestionWindow& window = membership.path.window;
+  rounds::CongestionWindow& window = membership.path.window;
   const unsigned width = window.width();
-  const Turn turn = x->turn(ops_);
+  const rounds::RunOrder order = x->run_order(ops_);
   const std::uint16_t narrowest = packet.delivery().window;
   const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)
                           : x->on_status(packet.as<wire::Status>(), scope);
-  if (taken.drop == DropReason::kNone) window.heard_of_narrowest(narrowest, now);
+  if (taken.drop == DropReason::kNone) window.on_narrowest(narrowest, now);
   if (taken.ends_job != nullptr)
     fail_protocol(*taken.ends_job);
-  else if (const Turn next = x->turn(ops_);
+  else if (const rounds::RunOrder next = x->run_order(ops_);
            !window.is_open() &&
-           (window.width() != width || (next != turn && !window.lets_run(next))))
+           (window.width() != width || (next != order && !window.lets_run(next))))
     let_run(membership, now, sink);
   return taken.drop;
 }
@@ -329,10 +330,10 @@ DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, Kee
 OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   if (state_ == State::kActive)
     if (const auto why = too_long(request, session()))
-      abort(Error(ErrorCode::kInvalidArgument, config_.known_as().name() + ": " + *why), sink);
+      abort(Error(ErrorCode::kInvalidArgument, config_.label().name() + ": " + *why), sink);
   if (state_ != State::kActive)
-    return ops_.refuse(failure_.value_or(
-        Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
+    return ops_.refuse(
+        failure_.value_or(Error(ErrorCode::kAborted, config_.label().name() + ": not a member")));
   assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
   const OpNumber ready = ops_.ready_end();
@@ -436,7 +437,7 @@ void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
 }
 
 void Engine::fail_protocol(const std::string& what) {
-  fail(Error(ErrorCode::kProtocol, config_.known_as().name() + ": " + what), std::nullopt, nullptr);
+  fail(Error(ErrorCode::kProtocol, config_.label().name() + ": " + what), std::nullopt, nullptr);
 }
 
 /// What its peers have of it is unknown, and those that come late must not wait for us.
@@ -450,7 +451,7 @@ void Engine::end_overdue(OpNumber op, KeepingSink& sink) {
                 .value_b = ranks.size(),
                 .op = op};
   if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
-  const KnownAs known = config_.known_as();
+  const JobLabel known = config_.label();
   const std::string text = known.name() + ": op " + std::to_string(op) + " (" +
                            std::string(name(request.collective)) + ") was not done within " +
                            std::to_string(limit) + " ms" +
@@ -460,9 +461,8 @@ void Engine::end_overdue(OpNumber op, KeepingSink& sink) {
 
 void Engine::leave(Time now, KeepingSink& sink, Departure departure) {
   if (state_ == State::kJoining || ops_.pending() != 0) {
-    abort(
-        Error(ErrorCode::kAborted, config_.known_as().name() + ": this rank left with ops pending"),
-        sink, cause_of(wire::AbortReason::kRankAborted, config_.rank, departure));
+    abort(Error(ErrorCode::kAborted, config_.label().name() + ": this rank left with ops pending"),
+          sink, cause_of(wire::AbortReason::kRankAborted, config_.rank, departure));
     return;
   }
   if (state_ != State::kActive) return;

@@ -133,7 +133,7 @@ class Engine {
   const Counters& counters() const { return counters_; }
   /// Goes on with those of an engine that it replaces.
   void count_on(const Counters& before) { counters_ = before; }
-  /// Calls f(const RetransmissionTimeout&, const CongestionWindow&) for each shard.
+  /// Calls f(const rounds::RetransmissionTimeout&, const rounds::CongestionWindow&) for each shard.
   template <class F>
   void for_each_path(F&& f) const {
     for (const auto& membership : memberships_) f(membership->path.rto, membership->path.window);
@@ -189,7 +189,7 @@ class Engine {
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
   Time deadline_ = kNever;
-  std::vector<Turn> turns_;  // of let_run(), which allocates nothing
+  std::vector<rounds::RunOrder> run_orders_;  // of let_run(), which allocates nothing
   ControlPackets control_;
 };
 

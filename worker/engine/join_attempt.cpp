@@ -23,7 +23,7 @@ bool JoinAttempt::on_versions(const wire::Versions& packet) {
   const bool other_than_ours = packet.lowest > wire::kVersion || packet.highest < wire::kVersion;
   if (packet.nonce != ask_.nonce || packet.lowest > packet.highest || !other_than_ours)
     return false;
-  ++versions_told_;
+  ++versions_received_;
   lowest_version_ = packet.lowest;
   highest_version_ = packet.highest;
   return true;
@@ -40,7 +40,8 @@ std::string JoinAttempt::version_text() const {
 }
 
 std::string JoinAttempt::unproven_text() const {
-  if (versions_told_ != 0) return "; something there says, without proof, that it" + version_text();
+  if (versions_received_ != 0)
+    return "; something there says, without proof, that it" + version_text();
   if (not_shared_ == 0) return "";
   return "; something there says, without proof, that this rank does not show the job's secret";
 }

@@ -54,7 +54,7 @@ class JoinAttempt {
 
   bool is_answered() const { return is_answered_; }  ///< by a PENDING
   const RankSet& absent() const { return absent_; }  ///< as the last one says
-  bool is_of_another_version() const { return versions_told_ >= kSayings; }
+  bool is_of_another_version() const { return versions_received_ >= kSayings; }
 
   /// " speaks version 3 of the protocol, this library version 4 (build ...): ..."
   std::string version_text() const;
@@ -72,7 +72,7 @@ class JoinAttempt {
   std::uint16_t join_from_ = 0;
   bool is_answered_ = false;
   std::uint8_t lowest_version_ = 0, highest_version_ = 0;  // that we were told last
-  unsigned versions_told_ = 0;
+  unsigned versions_received_ = 0;
   unsigned not_shared_ = 0;
   std::uint64_t serial_ = 0;  // of the newest PENDING
   RankSet absent_;

@@ -42,23 +42,23 @@ KeyedOperation::KeyedOperation(const KeyedRequest& request, ElementType type,
   begins[count] = keys.size();
 
   // Counts each stream's chunks, then puts them where they belong.
-  const auto turns = std::make_unique_for_overwrite<std::uint16_t[]>(count);
+  const auto places = std::make_unique_for_overwrite<std::uint16_t[]>(count);
   for (std::size_t i = 0; i < count; ++i) {
-    turns[i] = geometry_.turn_of(geometry_.chunk_of(keys[begins[i]]));
-    ++stream_begin_[turns[i]];
+    places[i] = geometry_.place_of(geometry_.chunk_of(keys[begins[i]]));
+    ++stream_begin_[places[i]];
   }
   std::size_t sum = 0;
   for (std::size_t& begin : stream_begin_) sum += std::exchange(begin, sum);
   chunks_ = std::make_unique_for_overwrite<Chunk[]>(count);
   std::vector<std::size_t> at(stream_begin_.begin(), stream_begin_.end() - 1);
   for (std::size_t i = 0; i < count; ++i)
-    chunks_[at[turns[i]]++] = Chunk(begins[i], begins[i + 1] - begins[i]);
+    chunks_[at[places[i]]++] = Chunk(begins[i], begins[i + 1] - begins[i]);
 }
 
 std::span<const KeyedOperation::Chunk> KeyedOperation::chunks_of(StreamId s) const {
-  const std::size_t turn = geometry_.turn_of(s);
-  assert(turn + 1 < stream_begin_.size());
-  return {chunks_.get() + stream_begin_[turn], chunks_.get() + stream_begin_[turn + 1]};
+  const std::size_t place = geometry_.place_of(s);
+  assert(place + 1 < stream_begin_.size());
+  return {chunks_.get() + stream_begin_[place], chunks_.get() + stream_begin_[place + 1]};
 }
 
 // ------------------------------------------------------------------------------------ what is sent

@@ -86,7 +86,7 @@ class KeyedOperation {
   std::size_t row_bytes_;  // of the caller's
   bool is_encoded_;
   std::unique_ptr<Chunk[]> chunks_;        // stream by stream, each one's in ascending order
-  std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their turns
+  std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their places
   std::uint64_t keys_received_ = 0;
 };
 

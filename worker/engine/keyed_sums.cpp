@@ -86,7 +86,7 @@ std::optional<std::size_t> KeyedSums::add(StreamId s, std::span<const std::byte>
     keys += chunk.count;
   }
   last_used_ += run.size();
-  runs_[geometry_.turn_of(s)].push_back(kept);
+  runs_[geometry_.place_of(s)].push_back(kept);
   size_ += keys;
   return keys;
 }
@@ -160,16 +160,16 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
     // Where many chunks have keys, one of the next few mostly does: to look at all streams for the
     // least number costs more.
     constexpr int kTries = 8;
-    std::size_t turn = geometry_.turn_of(number);
-    for (int i = 0; i < kTries && next[turn] != number; ++i) turn = geometry_.turn_of(++number);
-    if (next[turn] != number) {
+    std::size_t place = geometry_.place_of(number);
+    for (int i = 0; i < kTries && next[place] != number; ++i) place = geometry_.place_of(++number);
+    if (next[place] != number) {
       number = *std::ranges::min_element(next);
-      turn = geometry_.turn_of(number);
+      place = geometry_.place_of(number);
     }
     if (number == kNoChunk) return;
-    const PackedChunk chunk = cursors[turn].chunk();
-    cursors[turn].advance();
-    next[turn] = cursors[turn].chunk().number;
+    const PackedChunk chunk = cursors[place].chunk();
+    cursors[place].advance();
+    next[place] = cursors[place].chunk().number;
     const std::byte* const values =
         ChunkReader::unpack(chunk, geometry_.chunk_bits, offsets.data());
     const std::uint64_t first = number << geometry_.chunk_bits;

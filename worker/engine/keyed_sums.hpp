@@ -107,7 +107,7 @@ class KeyedSums {
   std::shared_ptr<ResultMemory> memory_;
   std::vector<ResultMemory::Taken> blocks_;                    // runs one behind the other, and
   std::size_t last_used_ = 0;                                  // bytes of the last block
-  std::vector<std::vector<std::span<const std::byte>>> runs_;  // by turn: numbers rise
+  std::vector<std::vector<std::span<const std::byte>>> runs_;  // by place: numbers rise
   InOrder in_order_ = {};                                      // then there are no runs
   std::size_t size_ = 0;
 };

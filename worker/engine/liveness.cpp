@@ -9,7 +9,7 @@ void Liveness::begin(bool is_new_epoch, Duration interval, Time now) {
     beacons_ = 0;
   }
   interval_ = interval;
-  heard_ = due_ = now;
+  received_at_ = due_ = now;
 }
 
 void Liveness::fill_next(wire::KeepAlive& packet, Time now) {
@@ -23,7 +23,7 @@ void Liveness::fill_next(wire::KeepAlive& packet, Time now) {
 bool Liveness::on_acknowledgement(std::uint64_t number, Time now) {
   if (number <= acknowledged_) return false;
   acknowledged_ = number;
-  heard_ = now;
+  received_at_ = now;
   return true;
 }
 

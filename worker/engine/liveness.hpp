@@ -34,9 +34,9 @@ class Liveness {
   }
 
   // -------------------------------------------------------------------------------- what came
-  void heard(Time now) { heard_ = now; }
-  Time heard_at() const { return heard_; }  ///< anything but BEACONs, last
-  void excuse(Duration pause) { heard_ += pause; }
+  void received(Time now) { received_at_ = now; }
+  Time received_at() const { return received_at_; }  ///< anything but BEACONs, last
+  void excuse(Duration pause) { received_at_ += pause; }
   bool on_beacon(std::uint64_t number, Time now);
 
   void stream_answered(Time now) { stream_answered_ = now; }
@@ -50,7 +50,7 @@ class Liveness {
   Duration interval_{};
   Time due_ = kNever;
   Time sent_at_{};
-  Time heard_{};
+  Time received_at_{};
   Time stream_answered_{};
 };
 

@@ -16,7 +16,7 @@ NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std
   assert(given.empty() || given.size() >= (std::size_t{blocks_} + 63) / 64);
   assert(searched.empty() || searched.size() >= (std::size_t{blocks_} + 63) / 64);
   const std::uint64_t block_bytes = tensor.block_elements * element_bytes(tensor.type);
-  horizon_blocks_ = std::max<std::uint64_t>(1, limits.horizon_bytes / block_bytes);
+  lookahead_blocks_ = std::max<std::uint64_t>(1, limits.lookahead_bytes / block_bytes);
   ahead_blocks_ = std::max<std::uint64_t>(1, limits.ahead_bytes / block_bytes);
   if (!given.empty()) return;
   const std::size_t words = (std::size_t{blocks_} + 63) / 64;
@@ -49,11 +49,11 @@ void NonZeroMap::confine(ElementRange held) {
 std::uint32_t NonZeroMap::search(std::uint32_t from, std::uint32_t stride) {
   const std::uint64_t zeros = begin_ > from ? begin_ - from : 0;
   const std::uint64_t first = from + (zeros + stride - 1) / stride * stride;
-  const std::uint64_t horizon = first + horizon_blocks_;
+  const std::uint64_t look_end = first + lookahead_blocks_;
   for (std::uint64_t b = first; b < end_; b += stride) {
     const auto block = static_cast<std::uint32_t>(b);
     if (is_unknown(block)) {
-      if (block >= horizon) return block;
+      if (block >= look_end) return block;
       read_through(block);
     }
     if (is_marked(block)) return block;

@@ -19,7 +19,7 @@ struct SearchLimits {
   std::uint64_t ahead_bytes = std::uint64_t{128} << 10;
   /// How far a query reads beyond the first block that it looks at, so that a long run of zeros
   /// does not hold up the loop.
-  std::uint64_t horizon_bytes = std::uint64_t{256} << 20;
+  std::uint64_t lookahead_bytes = std::uint64_t{256} << 20;
 };
 
 /// Elements begin .. end - 1 of a tensor.
@@ -38,8 +38,8 @@ class NonZeroMap {
              const SearchLimits& limits = {}, std::optional<ElementRange> held = {},
              std::span<const std::uint64_t> searched = {});
 
-  /// The first block of from, from + stride, ... that is not zero, or that lies beyond the horizon
-  /// and is taken for one; `blocks()` if there is none.
+  /// The first block of from, from + stride, ... that is not zero, or that lies beyond
+  /// lookahead_bytes and is taken for one; `blocks()` if there is none.
   std::uint32_t next(std::uint32_t from, std::uint32_t stride) {
     const bool is_here = from < blocks_ && !is_unknown(from) && is_marked(from);
     return is_here ? from : search(from, stride);
@@ -77,7 +77,7 @@ class NonZeroMap {
   std::uint32_t blocks_;
   std::uint32_t begin_ = 0;  // blocks before it, and those from end_ on, are not held: zero
   std::uint32_t end_;
-  std::uint64_t horizon_blocks_;
+  std::uint64_t lookahead_blocks_;
   std::uint64_t ahead_blocks_;
   // The map holds for all blocks but these.
   std::uint32_t unknown_ = 0;

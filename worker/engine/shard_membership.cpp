@@ -20,7 +20,7 @@ std::string seconds_text(Duration d) {
 }  // namespace
 
 std::string ShardMembership::whom() const {
-  return config_.known_as().name() + ": " + place();
+  return config_.label().name() + ": " + place();
 }
 
 std::string ShardMembership::place() const {
@@ -35,7 +35,7 @@ std::string ShardMembership::place() const {
 // -------------------------------------------------------------------------------------- joining
 void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time now,
                                  ControlPackets& out) {
-  liveness_.heard(now);
+  liveness_.received(now);
   addresses_.begin(false, now);
   start_joining({.wanted = wanted, .nonce = config_.unique(), .no_progress = no_progress}, now,
                 out);
@@ -82,9 +82,9 @@ void ShardMembership::send_hello(JoinAttempt& attempt, Time now, ControlPackets&
 /// Whether a CHALLENGE is for the port from which we are to join.
 bool ShardMembership::may_join(const JoinAttempt& attempt, const Endpoint& from,
                                const wire::Challenge& packet, ControlPackets& out) {
-  SourcePorts told;
-  std::ranges::copy(packet.source_ports, told.begin());
-  const auto next = addresses_.follow(from, told);
+  SourcePorts announced;
+  std::ranges::copy(packet.source_ports, announced.begin());
+  const auto next = addresses_.follow(from, announced);
   if (next == AggregatorAddresses::Next::kAskAgain)
     out.push(addresses_.current(), hello(attempt), protection_);
   return next == AggregatorAddresses::Next::kJoin;
@@ -127,13 +127,13 @@ wire::Join ShardMembership::join(const JoinAttempt& attempt, const wire::Challen
                                 (config_.encrypt_packets ? wire::kJoinEncrypt : 0));
   join.challenge = packet.challenge;
   set_text(join.build, config_.build);
-  set_text(join.name, config_.known_as().told);
+  set_text(join.name, config_.label().announced_name);
   return join;
 }
 
 bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
   if (attempt() == nullptr || !attempt()->on_pending(packet)) return false;
-  liveness_.heard(now);
+  liveness_.received(now);
   return true;
 }
 
@@ -222,7 +222,7 @@ std::string ShardMembership::waits_for() const {
   if (attempt() == nullptr || !attempt()->is_answered()) return place() + " to answer";
   const RankSet& absent = attempt()->absent();
   return absent.empty() ? "the job's earlier generation to end"
-                        : "rank " + config_.known_as().text_of(absent) + " to join";
+                        : "rank " + config_.label().text_of(absent) + " to join";
 }
 
 std::optional<std::string> ShardMembership::other_build() const {
@@ -276,8 +276,8 @@ bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
 
 /// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
 bool ShardMembership::suspects(Time now) const {
-  return in() &&
-         (now - liveness_.heard_at() > suspicion() || (link_is_down_ && addresses_.has_standby()));
+  return in() && (now - liveness_.received_at() > suspicion() ||
+                  (link_is_down_ && addresses_.has_standby()));
 }
 
 Duration ShardMembership::suspicion() const {
@@ -351,7 +351,7 @@ std::optional<Error> ShardMembership::overdue(const JoinAttempt& attempt, Time n
     if (!is_late) return std::nullopt;
     return lost(" did not answer within " + join_limit);
   }
-  if (now - liveness_.heard_at() > config_.aggregator_timeout) {
+  if (now - liveness_.received_at() > config_.aggregator_timeout) {
     const std::string limit = seconds_text(config_.aggregator_timeout);
     return lost(attempt.ask().is_sent_away
                     ? " has ended, and nothing took its place within " + limit
@@ -380,7 +380,7 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
                      ": packets are lost for their length. Does every link on the way carry IP " +
                      "packets of " + std::to_string(agreed_.payload_bytes + kIpAndUdpBytes) +
                      " bytes, as SLUICE_MTU and port-mtu allow?");
-  if (in() && now - liveness_.heard_at() > config_.aggregator_timeout)
+  if (in() && now - liveness_.received_at() > config_.aggregator_timeout)
     return lost(" is declared failed: nothing was received for " + limit);
   if (leaving_ && now - leaving_->since > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,

@@ -117,7 +117,7 @@ class ShardMembership {
   void on_link(std::uint16_t port_id, bool up, Time now);
 
   /// A sign of liveness.
-  void heard(Time now) { liveness_.heard(now); }
+  void received(Time now) { liveness_.received(now); }
   /// Time that counts as no silence of the aggregator, and no delay of the path to it. (Of brief
   /// pauses there may be so many that no silence would ever be noticed.)
   void excuse_pause(Duration pause, Time now) {

@@ -35,7 +35,8 @@ bool ends_again(const Contribution& mine, const Packet& packet) {
 // ---------------------------------------------------------------------------------- moving on
 /// What holds whenever a packet or the timer comes.
 void Stream::check_invariants(const Scope& scope) const {
-  assert(kept_from_ <= position() && end_.told() <= position() && position() <= applied_);
+  assert(kept_from_ <= position() && end_.acknowledged_position() <= position() &&
+         position() <= applied_);
   assert(applied_ - position() <= contributions_.size());
   const bool suspended = is_syncing() || !scope.membership.in();
   assert(suspended || busy() == (due() != kNever) || (is_held_back() && owes_data()));
@@ -82,7 +83,7 @@ bool Stream::owes_data() const {
 void Stream::advance(Scope& scope) {
   ShardMembership& membership = scope.membership;
   if (!membership.in() || is_syncing()) return;  // suspended
-  const bool may_run = replaying() || membership.path.window.lets_run(turn(scope.ops));
+  const bool may_run = replaying() || membership.path.window.lets_run(run_order(scope.ops));
   if (!busy() && !(may_run && begin_next_op(scope))) {
     end_.rest();  // idle: nobody can pass us, no timer is needed
     return;
@@ -143,7 +144,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
     return {};
   }
 
-  scope.membership.heard(scope.now);
+  scope.membership.received(scope.now);
   if (end_.has_contributed()) scope.membership.path.window.arrived();
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};

@@ -103,7 +103,7 @@ class Stream {
   bool busy() const { return running_ || replaying(); }
   /// The round that runs here, or that is the next to run; of no op that is ready:
   /// `ops.ready_end()`.
-  Turn turn(const OpQueue& ops) const {
+  rounds::RunOrder run_order(const OpQueue& ops) const {
     const OpNumber op = next_op(ops);
     const auto place =
         static_cast<std::uint16_t>((id_.value + streams_ - op % streams_) % streams_);

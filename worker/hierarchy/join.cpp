@@ -11,10 +11,10 @@ namespace {
 /// Joins with shared memory on a host, and through the aggregators of `whole`.
 class RealJoining final : public Joining {
  public:
-  RealJoining(const Surroundings& surroundings, const KnownAs& known_as, const Placement& placement,
+  RealJoining(const Surroundings& surroundings, const JobLabel& label, const Placement& placement,
               const AggregatorMembership& whole, Time now)
       : surroundings_(surroundings),
-        known_as_(known_as),
+        label_(label),
         placement_(placement),
         whole_(whole),
         now_(now) {}
@@ -36,7 +36,7 @@ class RealJoining final : public Joining {
             .block_elements = session.block_elements,
             .join_timeout = surroundings_.join_timeout,
             .advice = "with SLUICE_HOST_LEVEL=0 on all ranks each joins the aggregators by itself"},
-        known_as_, surroundings_.secret, now_);
+        label_, surroundings_.secret, now_);
   }
   std::unique_ptr<sluice::Membership> join_rail(const Rail& rail) override {
     return whole_.join_beside(
@@ -45,7 +45,7 @@ class RealJoining final : public Joining {
 
  private:
   const Surroundings& surroundings_;
-  const KnownAs& known_as_;
+  const JobLabel& label_;
   const Placement& placement_;
   const AggregatorMembership& whole_;
   const Time now_;
@@ -53,12 +53,12 @@ class RealJoining final : public Joining {
 
 }  // namespace
 
-std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs& known_as,
+std::unique_ptr<Membership> join(const Surroundings& surroundings, const JobLabel& label,
                                  const Placement& placement,
                                  std::unique_ptr<AggregatorMembership> whole, Time now) {
-  RealJoining joining(surroundings, known_as, placement, *whole, now);
-  Parts parts = join_parts(known_as, placement, *whole, joining);
-  return std::make_unique<Membership>(known_as, placement, std::move(whole), std::move(parts));
+  RealJoining joining(surroundings, label, placement, *whole, now);
+  Parts parts = join_parts(label, placement, *whole, joining);
+  return std::make_unique<Membership>(label, placement, std::move(whole), std::move(parts));
 }
 
 }  // namespace sluice::worker::hierarchy

@@ -7,7 +7,7 @@
 
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/hierarchy/membership.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/loop/aggregator_membership.hpp"
@@ -24,7 +24,7 @@ struct Surroundings {
 };
 
 /// Begins to join. `whole` is active and has no pending op.
-std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs& known_as,
+std::unique_ptr<Membership> join(const Surroundings& surroundings, const JobLabel& label,
                                  const Placement& placement,
                                  std::unique_ptr<AggregatorMembership> whole, Time now);
 

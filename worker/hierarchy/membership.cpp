@@ -54,10 +54,10 @@ bool is_of_op(const AbortInfo& why) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Membership(KnownAs known_as, Placement placement,
+Membership::Membership(JobLabel label, Placement placement,
                        std::unique_ptr<sluice::Membership> whole, Parts parts,
                        std::uint64_t min_chunk_of_rail)
-    : known_as_(std::move(known_as)),
+    : label_(std::move(label)),
       placement_(std::move(placement)),
       min_chunk_of_rail_(min_chunk_of_rail),
       whole_(std::move(whole)),
@@ -377,7 +377,7 @@ void Membership::end_overdue(Time now) {
                   .value_b = ranks.size(),
                   .op = number};
     if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
-    return fail(known_as_.error_of(why), why, now);
+    return fail(label_.error_of(why), why, now);
   }
 }
 
@@ -399,7 +399,7 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
     ours.rank_b = of_rail(why->rank_b);
   }
   if (is_of_chunk) ours.op = is_unknown ? next_op() : chunk_at(why->op).op;
-  const Error error = ours.op == why->op ? *part.failure() : known_as_.error_of(ours);
+  const Error error = ours.op == why->op ? *part.failure() : label_.error_of(ours);
   fail(is_rail ? explained(error) : error, ours, now);
 }
 
@@ -419,7 +419,7 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
 void Membership::leave(Time now, Departure departure) {
   if (failure_ || is_leaving_) return;
   if (!ops_.empty())
-    return fail(Error(ErrorCode::kAborted, known_as_.name() + ": this rank left with ops pending"),
+    return fail(Error(ErrorCode::kAborted, label_.name() + ": this rank left with ops pending"),
                 AbortInfo{.reason = AbortReason::kRankAborted,
                           .rank_a = rank(),
                           .value_a = static_cast<std::uint64_t>(departure)},
@@ -447,7 +447,7 @@ bool Membership::end_if_over() {
 }
 
 void Membership::end_ops() {
-  const Error left(ErrorCode::kAborted, known_as_.name() + ": this rank has left");
+  const Error left(ErrorCode::kAborted, label_.name() + ": this rank has left");
   for (; !ops_.empty(); ops_.pop_front(), ++first_op_)
     completions_.push_back(
         {.op = first_op_, .statistics = {}, .error = failure_.value_or(left).of_op(first_op_)});

@@ -29,7 +29,7 @@ namespace sluice::worker::hierarchy {
 class Membership final : public sluice::Membership {
  public:
   /// `whole` is active and has no pending op.
-  Membership(KnownAs known_as, Placement placement, std::unique_ptr<sluice::Membership> whole,
+  Membership(JobLabel label, Placement placement, std::unique_ptr<sluice::Membership> whole,
              Parts parts, std::uint64_t min_chunk_of_rail = kMinChunkOfRail);
   ~Membership() override = default;
 
@@ -142,7 +142,7 @@ class Membership final : public sluice::Membership {
   bool end_if_over();
   void end_ops();
 
-  const KnownAs known_as_;
+  const JobLabel label_;
   const Placement placement_;
   const std::uint64_t min_chunk_of_rail_;
   const std::shared_ptr<host::PairPool> pairs_ = std::make_shared<host::PairPool>();

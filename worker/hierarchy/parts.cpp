@@ -14,8 +14,8 @@ constexpr std::uint32_t kFirstRail = 0x2'0000;
 
 }  // namespace
 
-Parts join_parts(const KnownAs& known_as, const Placement& placement,
-                 const sluice::Membership& whole, Joining& joining) {
+Parts join_parts(const JobLabel& label, const Placement& placement, const sluice::Membership& whole,
+                 Joining& joining) {
   const Rank self = whole.rank();
   const std::uint16_t rail = placement.local_rank_of(self);
   const auto id_of = [&](std::uint32_t which) {
@@ -26,13 +26,13 @@ Parts join_parts(const KnownAs& known_as, const Placement& placement,
   if (placement.hosts() == 1) return parts;
   parts.spread = joining.join_host(id_of(kSpreadJob));
   if (rail < placement.rails())
-    parts.rail =
-        joining.join_rail({.job = id_of(kFirstRail | rail),
-                           .alias = {.job = known_as.job,
-                                     .ranks = placement.rail(rail),
-                                     .told = known_as.told_of_part("rail-" + std::to_string(rail))},
-                           .rank = Rank{placement.host_of(self)},
-                           .ranks = placement.hosts()});
+    parts.rail = joining.join_rail(
+        {.job = id_of(kFirstRail | rail),
+         .alias = {.job = label.job,
+                   .ranks = placement.rail(rail),
+                   .announced_name = label.announced_name_of_part("rail-" + std::to_string(rail))},
+         .rank = Rank{placement.host_of(self)},
+         .ranks = placement.hosts()});
   return parts;
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "common/base/ids.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/host/sums.hpp"
 #include "worker/job/membership.hpp"
@@ -23,7 +23,7 @@ struct Parts {
 /// The job of the ranks that carry the same share.
 struct Rail {
   std::uint32_t job = 0;
-  KnownAs alias = {};
+  JobLabel alias = {};
   Rank rank = {};           ///< this rank's number in the rail, which is the number of its host
   std::uint16_t ranks = 1;  ///< one rank of each host
 };
@@ -38,7 +38,7 @@ class Joining {
 };
 
 /// `whole` is active.
-Parts join_parts(const KnownAs& known_as, const Placement& placement,
-                 const sluice::Membership& whole, Joining& joining);
+Parts join_parts(const JobLabel& label, const Placement& placement, const sluice::Membership& whole,
+                 Joining& joining);
 
 }  // namespace sluice::worker::hierarchy

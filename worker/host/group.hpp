@@ -32,7 +32,7 @@
 #include "common/base/time.hpp"
 #include "common/memory/unix_socket.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/host/engine/board.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/host/process_memory.hpp"
@@ -49,7 +49,7 @@ struct Message;
 std::string sockets_directory();
 
 struct GroupConfig {
-  KnownAs alias;
+  JobLabel alias;
   std::uint32_t job = 0;
   std::string host;         ///< its name; ranks with another name are on another host
   std::vector<Rank> ranks;  ///< of the group, ascending, with their numbers in the job

@@ -39,10 +39,10 @@ std::vector<Rank> first_ranks(std::uint16_t count) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Membership(Surroundings surroundings, Ranks ranks, KnownAs known_as,
+Membership::Membership(Surroundings surroundings, Ranks ranks, JobLabel label,
                        std::shared_ptr<const Secret> secret, Time now)
     : surroundings_(std::move(surroundings)),
-      known_as_(std::move(known_as)),
+      label_(std::move(label)),
       secret_(std::move(secret)),
       ranks_(std::move(ranks)),
       session_(session_of(ranks_.job, static_cast<std::uint16_t>(ranks_.all.size()),
@@ -63,14 +63,14 @@ Membership::Ranks Membership::ranks_of(const JobOptions& options) {
               "SLUICE_AGGREGATORS"};
 }
 
-Membership::Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+Membership::Membership(Surroundings surroundings, const JobOptions& options, JobLabel label,
                        std::shared_ptr<const Secret> secret, Time now)
-    : Membership(std::move(surroundings), ranks_of(options), std::move(known_as), std::move(secret),
+    : Membership(std::move(surroundings), ranks_of(options), std::move(label), std::move(secret),
                  now) {}
 
 Membership::Membership(const Membership& of, const Pair& pair, Time now)
     : surroundings_(of.surroundings_),
-      known_as_(pair.alias),
+      label_(pair.alias),
       secret_(of.secret_),
       ranks_({.job = pair.job,
               .all = first_ranks(2),
@@ -90,7 +90,7 @@ std::unique_ptr<sluice::Membership> Membership::join_pair(const Pair& pair, Time
 
 GroupConfig Membership::group_config() const {
   GroupConfig config;
-  config.alias = known_as_;
+  config.alias = label_;
   config.job = session_.job;
   config.host = surroundings_.host;
   config.ranks = ranks_.all;
@@ -110,7 +110,7 @@ void Membership::form(Time now) {
     group_ = std::make_unique<Group>(group_config());
     on_time(now);
   } catch (const Error& error) {
-    fail(Error(error.code(), known_as_.name() + ": " + error.what()));
+    fail(Error(error.code(), label_.name() + ": " + error.what()));
   }
 }
 
@@ -126,7 +126,7 @@ void Membership::start() {
                      .wake = [this](LocalRank mate) { group_->wake(mate); },
                      .part = [this] { tell_stopped(); }});
   Config config;
-  config.alias = known_as_;
+  config.alias = label_;
   config.ranks = ranks_.all;
   config.self = ranks_.self;
   config.divisor = ranks_.of_job;
@@ -138,7 +138,7 @@ void Membership::start() {
   if (is_reached()) config.least_remote_bytes = kLeastRemoteBytes;
   engine_ = std::make_unique<Engine>(std::move(config), *board_);
   engine_->tell_begun(tells_begun_);
-  ops_.emplace(*engine_, known_as_, rank(), session_.ranks);
+  ops_.emplace(*engine_, label_, rank(), session_.ranks);
 }
 
 /// Whether the other ranks read and write this process's memory. If not, the warning appears once
@@ -151,14 +151,14 @@ bool Membership::is_reached() const {
       is_pair || !surroundings_.uses_processes ? spdlog::level::debug : spdlog::level::warn,
       "{}: other ranks of this host cannot access this process's memory ({}): tensors that are not "
       "from sluice::allocate are copied through slots, which takes longer",
-      known_as_.name(), why);
+      label_.name(), why);
   return false;
 }
 
 std::string Membership::waits_for() const {
   if (!group_) return "the ranks of this host";
   const RankSet missing = group_->missing();
-  return "rank " + known_as_.text_of(missing) + " to join on this host";
+  return "rank " + label_.text_of(missing) + " to join on this host";
 }
 
 void Membership::fail(const Error& error, const std::optional<AbortInfo>& why) {
@@ -260,7 +260,7 @@ void Membership::tell_stopped() const {
       "{}: the job has failed, and a rank that is stopped does not say that it has ended: if it "
       "goes "
       "on, it may still write to tensors of the ops that failed",
-      known_as_.name());
+      label_.name());
 }
 
 // -------------------------------------------------------------------------------------- the loop
@@ -273,8 +273,8 @@ void Membership::look_at_group(Time now) {
     if (group_->state() == Group::State::kFormed) return start();
     if (now < deadline_) return;
     const std::string problem = group_->problem().empty() ? "" : " (" + group_->problem() + ")";
-    return fail(Error(ErrorCode::kFormationFailed, known_as_.name() + ": rank " +
-                                                       known_as_.text_of(group_->missing()) +
+    return fail(Error(ErrorCode::kFormationFailed, label_.name() + ": rank " +
+                                                       label_.text_of(group_->missing()) +
                                                        " did not join on this host within " +
                                                        std::to_string(ranks_.join_timeout.count()) +
                                                        " ms" + problem + "; " + ranks_.advice));

@@ -42,10 +42,10 @@ class Membership final : public Sums {
 
   /// Begins to join a job whose ranks are all on this host. `options` are validated; `secret` may
   /// be null.
-  Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+  Membership(Surroundings surroundings, const JobOptions& options, JobLabel label,
              std::shared_ptr<const Secret> secret, Time now);
   /// Begins to join some ranks of a job.
-  Membership(Surroundings surroundings, Ranks ranks, KnownAs known_as,
+  Membership(Surroundings surroundings, Ranks ranks, JobLabel label,
              std::shared_ptr<const Secret> secret, Time now);
   ~Membership() override = default;
 
@@ -104,7 +104,7 @@ class Membership final : public Sums {
   GroupConfig group_config() const;
 
   const Surroundings surroundings_;
-  const KnownAs known_as_;
+  const JobLabel label_;
   const std::shared_ptr<const Secret> secret_;
   const Ranks ranks_;
   Session session_;

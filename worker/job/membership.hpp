@@ -23,7 +23,7 @@
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/engine/counters.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
 #include "worker/job/figures.hpp"
@@ -44,7 +44,7 @@ class Membership {
   /// Two ranks of the job. They are ranks 0 and 1 of a derived job.
   struct Pair {
     std::uint32_t job = 0;
-    worker::KnownAs alias = {};
+    worker::JobLabel alias = {};
     Rank first = {}, second = {};  ///< in this job
   };
 

@@ -24,13 +24,13 @@ std::uint16_t streams_of_pair(const Session& session) {
 }  // namespace
 
 AggregatorMembership::AggregatorMembership(Progress& progress, Attachment& attachment,
-                                           const JobOptions& options, worker::KnownAs known_as,
+                                           const JobOptions& options, worker::JobLabel label,
                                            std::shared_ptr<const Secret> secret, std::uint64_t host,
                                            Time now)
     : progress_(progress),
       attachment_(attachment),
       options_(options),
-      known_as_(std::move(known_as)),
+      label_(std::move(label)),
       secret_(std::move(secret)),
       host_(host),
       config_(config_of_job()),
@@ -41,7 +41,7 @@ AggregatorMembership::AggregatorMembership(const AggregatorMembership& of,
     : progress_(of.progress_),
       attachment_(of.attachment_),
       options_(of.options_),
-      known_as_(of.known_as_),
+      label_(of.label_),
       secret_(of.secret_),
       host_(of.host_),
       config_(std::move(config)),
@@ -55,7 +55,7 @@ AggregatorMembership::~AggregatorMembership() {
 worker::EngineConfig AggregatorMembership::config_of_job() const {
   worker::EngineConfig config;
   config.job = options_.job;
-  config.alias = known_as_;
+  config.alias = label_;
   config.rank = Rank{options_.rank};
   config.ranks = options_.world_size;
   config.block_elements = options_.block_elements;
@@ -115,7 +115,7 @@ std::unique_ptr<Membership> AggregatorMembership::join_pair(const Pair& pair, Ti
   config.join_timeout = kAsLongAsTheJobLives;
   std::unique_ptr<AggregatorMembership> joined(new AggregatorMembership(*this, std::move(config)));
   joined->reserved_ = progress_.reserve_buffers(
-      known_as_.name() + ": a channel from rank " + std::to_string(pair.first.value) + " to rank " +
+      label_.name() + ": a channel from rank " + std::to_string(pair.first.value) + " to rank " +
           std::to_string(pair.second.value),
       joined->config_.streams, joined->config_.history, secret_ != nullptr);
   joined->join(now);
@@ -135,11 +135,11 @@ void AggregatorMembership::find_aggregators(Time now) {
   if (aggregators_.size() == attachment_.aggregators()) return join(now);
   if (now < deadline_) return;
   const std::size_t missing = aggregators_.size();
-  fail(Error(ErrorCode::kAggregatorLost,
-             known_as_.name() + ": aggregator " + std::to_string(missing) + " at " +
-                 attachment_.name_of(missing) + " is unreachable within " +
-                 std::to_string(options_.join_timeout.count()) + " ms" +
-                 attachment_.why_unreachable(missing)));
+  fail(Error(ErrorCode::kAggregatorLost, label_.name() + ": aggregator " + std::to_string(missing) +
+                                             " at " + attachment_.name_of(missing) +
+                                             " is unreachable within " +
+                                             std::to_string(options_.join_timeout.count()) + " ms" +
+                                             attachment_.why_unreachable(missing)));
 }
 
 void AggregatorMembership::join(Time now) {
@@ -220,7 +220,7 @@ bool AggregatorMembership::on_time(Time now) {
   if (!engine_ && !over()) find_aggregators(now);
   if (!engine_) return false;
   engine_->on_time(now, attachment_.io());
-  if (!reserved_ && state() == State::kActive) reserve(known_as_.name());
+  if (!reserved_ && state() == State::kActive) reserve(label_.name());
   return false;
 }
 
@@ -249,9 +249,10 @@ const worker::Counters& AggregatorMembership::counters() const {
 std::vector<JobFigures::Path> AggregatorMembership::paths() const {
   std::vector<JobFigures::Path> all;
   if (engine_)
-    engine_->for_each_path([&](const RetransmissionTimeout& rto, const CongestionWindow& window) {
-      all.push_back({static_cast<std::uint16_t>(window.width()), rto.smoothed(), rto.value()});
-    });
+    engine_->for_each_path(
+        [&](const rounds::RetransmissionTimeout& rto, const rounds::CongestionWindow& window) {
+          all.push_back({static_cast<std::uint16_t>(window.width()), rto.smoothed(), rto.value()});
+        });
   return all;
 }
 

@@ -20,7 +20,7 @@ class AggregatorMembership final : public Membership {
   /// Begins to join. `options` are validated; `secret` may be null; for `host` see Join. The
   /// progress loop and its attachment must outlive this object.
   AggregatorMembership(Progress& progress, Attachment& attachment, const JobOptions& options,
-                       worker::KnownAs known_as, std::shared_ptr<const Secret> secret,
+                       worker::JobLabel label, std::shared_ptr<const Secret> secret,
                        std::uint64_t host, Time now);
   ~AggregatorMembership() override;
 
@@ -38,7 +38,7 @@ class AggregatorMembership final : public Membership {
   /// Some of the job's ranks, by their numbers in it.
   struct SomeRanks {
     std::uint32_t job = 0;
-    worker::KnownAs alias = {};
+    worker::JobLabel alias = {};
     Rank rank = {};
     std::uint16_t ranks = 1;
   };
@@ -97,7 +97,7 @@ class AggregatorMembership final : public Membership {
   Progress& progress_;
   Attachment& attachment_;
   const JobOptions options_;
-  const worker::KnownAs known_as_;
+  const worker::JobLabel label_;
   const std::shared_ptr<const Secret> secret_;
   const std::uint64_t host_ = 0;
   worker::EngineConfig config_;

@@ -28,7 +28,7 @@
 
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
 #include "worker/host/engine/board.hpp"
@@ -39,7 +39,7 @@
 namespace sluice::worker::host {
 
 struct Config {
-  KnownAs alias;            ///< for messages
+  JobLabel alias;           ///< for messages
   std::vector<Rank> ranks;  ///< of this host, ascending
   LocalRank self = 0;
   std::uint16_t divisor = 0;  ///< of averages: how many ranks the job has; 0: all are here

@@ -6,8 +6,8 @@
 
 namespace sluice::worker::host {
 
-OpQueue::OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16_t ranks)
-    : engine_(engine), known_as_(known_as), self_(self), ranks_(ranks) {}
+OpQueue::OpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks)
+    : engine_(engine), label_(label), self_(self), ranks_(ranks) {}
 
 OpQueue::Call OpQueue::call_of(MoveSequence& moves) {
   OpRequest request;  // a request that nobody sums
@@ -105,7 +105,7 @@ void OpQueue::end_overdue(Time now) {
                   .value_b = ranks.size(),
                   .op = request.number_in_errors.value_or(first_waiting() + i)};
     if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
-    return engine_.abort(known_as_.error_of(why), why, now);
+    return engine_.abort(label_.error_of(why), why, now);
   }
 }
 
@@ -124,7 +124,7 @@ void OpQueue::collect(Time now) {
   if (under_way_)
     end_moves(engine_.failure()
                   ? *engine_.failure()
-                  : Error(ErrorCode::kAborted, known_as_.name() + ": this rank has left"));
+                  : Error(ErrorCode::kAborted, label_.name() + ": this rank has left"));
   begin_waiting(now);
   for (Completion& completion : engine_.take_completions())
     completions_.push_back(std::move(completion));

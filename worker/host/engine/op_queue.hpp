@@ -16,7 +16,7 @@
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
-#include "worker/engine/known_as.hpp"
+#include "worker/engine/job_label.hpp"
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
 #include "worker/host/engine/engine.hpp"
@@ -39,9 +39,9 @@ class OpQueue {
   static Call call_of(MoveSequence& moves);
   static Call call_of(std::unique_ptr<MoveSequence> moves);
 
-  /// `engine` and `known_as` outlive this queue, which alone submits ops to the engine. The engine
+  /// `engine` and `label` outlive this queue, which alone submits ops to the engine. The engine
   /// has `ranks` ranks; `self` is this rank's number in the job.
-  OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16_t ranks);
+  OpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks);
   OpQueue(const OpQueue&) = delete;
   OpQueue& operator=(const OpQueue&) = delete;
 
@@ -71,7 +71,7 @@ class OpQueue {
   void end_overdue(Time now);
 
   Engine& engine_;
-  const KnownAs& known_as_;
+  const JobLabel& label_;
   const Rank self_;
   const std::uint16_t ranks_;
   OpNumber next_op_ = 0;           // the engine has all ops before those in waiting_

@@ -13,15 +13,15 @@
 
 namespace sluice::worker {
 
-struct KnownAs {
+struct JobLabel {
   std::string job = {};          ///< "7", "bert-large (108174750)"
   std::vector<Rank> ranks = {};  ///< by the job's own numbers; those beyond are known as they are
-  std::string told = {};         ///< to aggregators, without blanks; empty: it has no name
+  std::string announced_name = {};  ///< to aggregators, without blanks; empty: it has no name
 
   std::string name() const { return "job " + job; }
   /// What aggregators are told of a job that ranks of this one make: "bert/color-1".
-  std::string told_of_part(const std::string& part) const {
-    return (told.empty() ? job : told) + "/" + part;
+  std::string announced_name_of_part(const std::string& part) const {
+    return (announced_name.empty() ? job : announced_name) + "/" + part;
   }
   Rank of(Rank own) const { return own.value < ranks.size() ? ranks[own.value] : own; }
 
