@@ -2,11 +2,11 @@
 // per shard and rank.
 //
 // N ranks send to one aggregator at a time, and queues on the way may overflow. So a session begins
-// with few streams, and each round that ends brings one more until all run (slow start, RFC 5681).
-// There are fewer when many DATA are lost; some are lost at random on any link, and slow nobody.
-// And there are fewer while packets wait in queues for longer than a link needs to be kept busy
-// (after Swift, SIGCOMM'20): so jobs that share a link come to equal shares of it, however many
-// streams they have. All ranks of a job go by the narrowest window, which the aggregator tells.
+// with few streams, and each round that ends adds one more until all run (slow start, RFC 5681).
+// The window shrinks when many DATA are lost. Any link loses some at random; these do not matter.
+// The window also shrinks while packets wait in queues for longer than a link needs to stay busy
+// (after Swift, SIGCOMM'20). So jobs that share a link get equal shares of it, with any number of
+// streams. All ranks of a job use the minimum of their windows, which the aggregator announces.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 
 namespace sluice::rounds {
 
-/// A round of an op on a stream. Ranks let the lowest of a shard run: the lowest of all runs on
-/// every rank, however wide their windows are, and comes to its end. So all streams of an op go
-/// forward together, and to its end as many run as the window allows. The op's first stream comes
+/// A round of an op on a stream, as it is ordered. Ranks let the lowest rounds of a shard run. The
+/// lowest of all runs on every rank, with any width of window, so it ends. So all streams of an op
+/// advance together, and as many run as the window allows until it ends. Its first stream comes
 /// first: there the aggregator sees whether all ranks mean the same op.
 struct RunOrder {
   OpNumber op = 0;
@@ -49,12 +49,12 @@ class CongestionWindow {
   }
 
   unsigned width() const { return std::min<unsigned>(own(), narrowest_); }
-  /// But for the other ranks'.
+  /// The window of this rank, without the limit that other ranks set.
   std::uint16_t own() const { return static_cast<std::uint16_t>(std::min(by_loss_, by_delay_)); }
   /// Nothing is held back.
   bool is_open() const { return is_open_; }
   bool lets_run(RunOrder order) const { return is_open_ || order <= last_; }
-  /// All up to this one may run; `all`: there is none behind it.
+  /// All rounds up to this one may run; `all`: there is none behind it.
   void let_run(RunOrder last, bool all) {
     last_ = last;
     is_open_ = all && width() == most_;
@@ -77,9 +77,9 @@ class CongestionWindow {
     starts_by_loss_ = starts_by_loss_ && by_loss_ < most_;
     arrived_ = lost_ = 0;
   }
-  /// One that went out at `at` did not arrive. True: too many, and the window is narrower now.
+  /// A packet that was sent at `at` did not arrive. True: too many are lost, and the window shrank.
   bool lost(Time at, Time now) {
-    if (at <= narrowed_) return false;  // what was sent before says nothing of the width now
+    if (at <= narrowed_) return false;  // it was sent before the window shrank
     if (++lost_ < kMostLost) return false;
     narrowed_ = now;
     arrived_ = lost_ = 0;
@@ -89,8 +89,8 @@ class CongestionWindow {
     return true;
   }
 
-  /// DATA and what answers it took so long together, and only because of the path. True: packets
-  /// wait too long there, and the window is narrower now.
+  /// DATA and its answer took so long together, and only because of the path. True: packets wait
+  /// too long there, and the window shrank.
   bool round_trip(Duration took, Time now) {
     if (now - took < watched_from_) return false;
     nearest_ = std::min(nearest_, took);
@@ -113,23 +113,23 @@ class CongestionWindow {
     is_open_ = false;
     return true;
   }
-  /// What the aggregator tells of all ranks' windows, or 0. Who let more streams run would only
-  /// wait there.
+  /// The minimum of all ranks' windows, as the aggregator announces it, or 0. If this rank let more
+  /// streams run, their packets would only wait there.
   void on_narrowest(std::uint16_t width, Time now) {
     if (width == 0) return;
     if (width < this->width()) watch_from(now);
     narrowest_ = width;
     is_open_ = is_open_ && width >= most_;
   }
-  /// Nobody looked for packets for a while before `now`: how long those took that are on their way
-  /// will not be known.
+  /// The loop received no packets for a while before `now`. So the round-trip times of the packets
+  /// that are on their way cannot be known.
   void watch_from(Time now) {
     watched_from_ = now;
     shortest_ = kLongest;
     round_trips_ = 0;
   }
 
-  /// The aggregator has taken this rank in again: perhaps another one, on another way.
+  /// An aggregator has taken this rank in again. It may be another one, on another path.
   void path_changed(Time now) {
     nearest_ = kLongest;
     narrowest_ = std::numeric_limits<std::uint16_t>::max();
@@ -138,8 +138,8 @@ class CongestionWindow {
 
  private:
   Duration most() const { return std::max(round_trip_max_, kMostOfNearest * nearest_); }
-  /// Other ranks complete nearly all rounds, so that this one cannot measure; and what it did
-  /// measure is not too long.
+  /// Other ranks complete nearly all rounds, so this rank cannot measure; and the times that it did
+  /// measure are not too long.
   bool may_try_one_more() const {
     return rounds_since_verdict_ >= kEpoch && (round_trips_ == 0 || shortest_ <= most());
   }
@@ -150,9 +150,9 @@ class CongestionWindow {
   static constexpr unsigned kEpoch = 128;     // DATA, over which losses are counted
   static constexpr unsigned kManyLost = 6;    // of them
   static constexpr unsigned kMostLost = 10;
-  static constexpr unsigned kRoundTrips = 8;  // of which the shortest tells how long queues are
-  static constexpr double kLeastCut = 0.125;  // in proportion: so wider windows come to others'
-  static constexpr int kMostOfNearest = 2;    // times the shortest of the session: a long path
+  static constexpr unsigned kRoundTrips = 8;  // the shortest of them tells how long queues are
+  static constexpr double kLeastCut = 0.125;  // in proportion: so windows become equal
+  static constexpr int kMostOfNearest = 2;    // times the shortest of the session: for a long path
   static constexpr Duration kLongest = Duration::max() / 4;
 
   unsigned most_ = 0;

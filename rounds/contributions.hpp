@@ -1,8 +1,8 @@
-// Who contributes to the running round of a stream, and in which order it is added (rules 12, 13
-// and 15 a of docs/protocol.md): lowest rank first whatever the order of arrival, so that sums have
-// the same bits always. One that arrives ahead of a lower rank is held, as the packet itself; all
-// others are added at once and forgotten. What adding means is the combiner's business. What only
-// refers to its blocks is never held.
+// Which ranks contribute to the running round of a stream, and in which order their contributions
+// are added (rules 12, 13 and 15 a of docs/protocol.md): lowest rank first, so that sums have the
+// same bits in any order of arrival. A contribution that comes before a lower rank's is held, as
+// the packet itself; all others are added at once and forgotten. The combiner knows how to add. A
+// contribution that only refers to its blocks is never held.
 #pragma once
 
 #include <algorithm>
@@ -35,10 +35,10 @@ class Contributions {
   bool awaits(Rank w) const { return outstanding_.contains(w); }
   const RankSet& outstanding() const { return outstanding_; }
   bool complete() const { return outstanding_.empty(); }
-  Rank last() const { return last_; }  ///< who contributed last
+  Rank last() const { return last_; }  ///< the rank that contributed last
 
-  /// Takes the contribution of a rank that is awaited, and calls add(rank, packet) for each whose
-  /// turn has come. False if this one is held.
+  /// Takes the contribution of a rank that is awaited, and calls add(rank, packet) for each that
+  /// may be added now. False if this one is held.
   template <class Add>
   bool take(Rank w, const Packet& packet, Buffer buffer, Add&& add) {
     assert(awaits(w) && !has(w));
@@ -70,18 +70,18 @@ class Contributions {
     note(w);
   }
 
-  /// A rank's next non-zero blocks, by column, as it told last.
+  /// A rank's next non-zero blocks, by column, as its last packet says.
   std::span<const BlockIndex> next_of(Rank w) const {
     return {next_.data() + std::size_t{w.value} * columns_max_, columns_max_};
   }
   /// Per column, the least next block of all ranks: what the next round will sum.
   void want_next(std::span<BlockIndex> want) const;
 
-  /// The next round begins, to which all ranks contribute.
+  /// The next round begins: all ranks contribute to it.
   void await_all();
-  /// The next round begins, to which those contribute that have one of these blocks, by column.
+  /// The next round begins: ranks that have one of these blocks, by column, contribute to it.
   void await_owners(std::span<const BlockIndex> current);
-  /// The next round begins, to which these contribute; perhaps nobody.
+  /// The next round begins: these ranks contribute to it; the set may be empty.
   void await(const RankSet& ranks);
 
  private:
@@ -107,7 +107,7 @@ class Contributions {
   Rank last_{};
 };
 
-// Of every packet: inline, for the stream to have them in one piece.
+// These run for every packet. They are inline, so that the compiler builds them into the stream.
 inline void Contributions::note(Rank w, const Packet& packet) {
   assert(packet.columns().size() <= columns_max_);
   note(w);

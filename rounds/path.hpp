@@ -1,4 +1,4 @@
-// The way to the other end, as all streams that use it know it together.
+// What all streams of a shard know of the path to the other end.
 #pragma once
 
 #include "rounds/congestion_window.hpp"

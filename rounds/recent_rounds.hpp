@@ -4,10 +4,10 @@
 //  - Links mostly keep the order of packets. So however long their queues are, a round is late only
 //    when one that this rank began clearly after it has ended, or when no round has ended for a
 //    time-out.
-//  - Where a result that was asked for after a time-out comes twice, nothing was lost: its packet
-//    has waited in a longer queue than others'. So time-outs allow for more while that happens.
-//  - A late round may mean that another rank is late, or has lost something: each loss makes all
-//    ranks ask. The more often that proves so beyond this, the longer this rank is patient.
+//  - If a result comes twice after a time-out asked for it, nothing was lost: its packet waited in
+//    a longer queue than others. So time-outs are longer while that happens.
+//  - A late round may mean that another rank is late, or that another rank lost a packet: each loss
+//    makes all ranks ask. The more often that is the reason, the longer this rank waits.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ class RecentRounds {
   }
 
   struct Waits {
-    Duration timeout{};         ///< without any round that ends
-    Duration reordering{};      ///< by how much later rounds may end sooner
+    Duration timeout{};         ///< how long no round may end
+    Duration reordering{};      ///< how much earlier a later round may end
     bool others_alone = false;  ///< this rank has nothing to repair
   };
 
-  /// When a round is late about which this rank said something at `said` last: it may be sooner, if
-  /// a younger one ends, and later, if an older one does.
+  /// When a round is late for which this rank sent a packet at `said` last. The time may become
+  /// earlier, when a younger round ends, and later, when an older one does.
   Time late_at(Time said, const Waits& waits) const {
     if (is_overtaken(said, waits)) return after(said, waits.reordering + patience_);
     return after(std::max(said, last_),
@@ -43,19 +43,19 @@ class RecentRounds {
     return youngest_ >= after(said, waits.reordering + patience_);
   }
 
-  /// When to look again at one that is not late before `late`: often while rounds end.
+  /// When to look again at a round that is not late before `late`: often while rounds end.
   Time next_look(Time late, const Waits& waits, Time now) const {
     const bool rounds_end = now - last_ < waits.reordering;
     return rounds_end ? std::min(late, after(now, waits.reordering)) : late;
   }
 
-  /// After a time-out a result was asked for, and has come twice (RFC 8985, section 6.2, step 4).
+  /// A result came twice after a time-out asked for it (RFC 8985, section 6.2, step 4).
   void asked_too_soon(Duration timeout) {
     slack_ = std::min(slack_ + timeout / kSlackPerExcess, kMostSlack * timeout);
   }
 
-  /// What became of a time-out: the aggregator had all of this one of so many ranks, or a packet of
-  /// it was lost.
+  /// The outcome of a time-out. in_vain(): the aggregator had everything of this rank, one of so
+  /// many. lost(): a packet of this rank was lost.
   void in_vain(Duration timeout, std::uint16_t ranks) {
     patience_ = std::min(patience_ + timeout / (2 * ranks), kMostPatience * timeout);
   }
@@ -67,7 +67,7 @@ class RecentRounds {
   static constexpr int kMostSlack = 4;
   static constexpr int kRoundsToForget = 1024;
 
-  Time youngest_{};  // when it was begun, of the rounds that have ended
+  Time youngest_{};  // the latest begin of the rounds that have ended
   Time last_{};      // when a round ended last
   Duration patience_{};
   Duration slack_{};

@@ -1,6 +1,6 @@
 // The rounds of one stream: which one runs, what each worker has applied, and the results that some
-// worker may lack (rules 14, 15 b and 21 to 23 of docs/protocol.md). What a round sums, and how, it
-// does not know.
+// worker may lack (rules 14, 15 b and 21 to 23 of docs/protocol.md). It does not know what a round
+// sums, or how.
 #pragma once
 
 #include <algorithm>
@@ -36,11 +36,11 @@ class RoundLog {
   Round position(Rank w) const { return positions_[w.value]; }
   /// Whether this was news. Takes positions up to the running round.
   bool acknowledge(Rank w, Round position);
-  /// Who wants to leave has no op pending: it has applied every result, unless rounds are repeated.
+  /// A rank that leaves has no op pending: it has applied every result, unless rounds are replayed.
   bool acknowledge_all(Rank w) { return live_ && !replaying() && acknowledge(w, running_); }
 
-  /// Whether a rank has not told that it has all results. Of a log that is not live it will tell by
-  /// itself.
+  /// Whether a rank has not acknowledged all results. False while the log is not live: then the
+  /// rank tells its position by itself.
   bool is_behind(Rank w) const { return live_ && positions_[w.value] < running_; }
   /// Whether every rank of `ranks` has applied all results.
   bool settled(const RankSet& ranks) const;
@@ -59,10 +59,10 @@ class RoundLog {
   };
   Synced sync(Rank w, Round applied);
 
-  /// Ends the running round: `result` is kept for those who lack it, and the next one runs.
+  /// Ends the running round: keeps `result` for workers that lack it, and the next round runs.
   void finish(Buffer result);
 
-  /// Calls f(const Buffer&) for the results from `from` on, but for those that the worker holds:
+  /// Calls f(const Buffer&) for the results from `from` on, except those that the worker holds:
   /// bit i of `have` is result from + 1 + i.
   template <class F>
   void for_each_result(Round from, std::uint64_t have, F&& f) const {
@@ -85,11 +85,11 @@ class RoundLog {
   Round front_{};  // rounds below ended in an earlier epoch
   std::vector<Round> positions_;
   std::vector<Buffer> history_;  // by round % H; empty: not yet, or no more
-  Round kept_from_{};            // results below are needed by nobody
+  Round kept_from_{};            // no worker needs results below it
   RankSet synced_;               // ranks that have told what they have applied
 };
 
-// Of every packet: inline, for the stream to have them in one piece.
+// These run for every packet. They are inline, so that the compiler builds them into the stream.
 inline Round RoundLog::lowest_position() const {
   return *std::min_element(positions_.begin(), positions_.end());
 }

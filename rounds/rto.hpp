@@ -24,7 +24,7 @@ class RetransmissionTimeout {
   /// A round-trip time measured on a packet that was sent once (Karn's rule).
   void sample(Duration rtt) {
     if (rtt < Duration::zero()) return;
-    rtt = std::min(rtt, limits_.max);  // longer ones say no more, and could overflow
+    rtt = std::min(rtt, limits_.max);  // longer ones tell no more, and could overflow
     if (!measured_) {
       measured_ = true;
       smoothed_ = rtt;

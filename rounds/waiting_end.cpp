@@ -63,7 +63,7 @@ void WaitingEnd::probed(Time now) {
   acknowledged_ = position_;
 }
 
-/// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.
+/// A packet to a group may be lost for all ranks, so they ask at different times.
 RecentRounds::Waits WaitingEnd::waits(bool owes, const WaitingScope& scope) const {
   const Duration timeout = scope.rto.backed_off(backoffs_);
   const Duration reordering =
