@@ -6,7 +6,7 @@ namespace sluice::worker {
 namespace {
 
 constexpr int kPausesWithoutAnswer = 4;  // the longest between two HELLOs
-constexpr unsigned kMaxFollowed = 4;     // a port without answers counts twice
+constexpr unsigned kMaxFollowed = 4;     // a port that does not answer counts twice
 constexpr unsigned kMaxAskedInVain = 6;  // 0.6 s when a join begins, later 1.5 s
 
 bool same_address(const Endpoint& a, const Endpoint& b) {
@@ -64,8 +64,8 @@ std::size_t AggregatorAddresses::first_that_answers(Time now) const {
 }
 
 /// Half of the attempts go to the preferred address: the home for a while, if it may live, else
-/// the first that answers. The others share the rest. The home is among them for good: the other
-/// ranks may be well there.
+/// the first that answers. The others share the rest. The home always stays among them: the other
+/// ranks may still be members there.
 std::size_t AggregatorAddresses::choose(Time now) {
   const std::size_t attempt = attempts_++;
   const std::size_t of_others = attempt / 2;
@@ -114,7 +114,7 @@ bool AggregatorAddresses::is_current(const Endpoint& endpoint) const {
   return same_address(current(), endpoint);
 }
 
-/// A single address is wherever the answer comes from: the engine's caller takes care of that.
+/// With a single address, the answer may come from anywhere: the engine's caller checks that.
 std::optional<std::size_t> AggregatorAddresses::find(const Endpoint& from) const {
   if (addresses_.size() == 1) return 0;
   for (std::size_t i = 0; i < addresses_.size(); ++i)
@@ -122,7 +122,7 @@ std::optional<std::size_t> AggregatorAddresses::find(const Endpoint& from) const
   return std::nullopt;
 }
 
-/// Only where we ask ourselves: a copy of an answer may come from anywhere.
+/// Uses only places that we asked ourselves: a copy of an answer may come from anywhere.
 void AggregatorAddresses::go_on_with(Address& address, const Endpoint& from) {
   if (address.located && address.located->mac == from.mac) address.answered = address.located;
   if (address.answered && address.answered->mac == from.mac) address.endpoint = address.answered;

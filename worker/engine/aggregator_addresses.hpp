@@ -1,18 +1,18 @@
 // The addresses at which one shard may be found: its aggregator's, then those of the standbys. A
 // lane listens at the aggregator's UDP port plus its own number.
 //
-// All ranks must come together at one of them, so each prefers the first that answers: while one
-// answers, only those before it are asked as well; while none does, all are, one after the other.
-// Before all others comes the aggregator that a rank is in at and merely did not hear for a while.
+// All ranks must meet at one of them, so each rank prefers the first that answers. While one
+// answers, the rank also asks those before it, but no others. While none does, it asks all in turn.
+// It asks its home first, if it only received nothing from there for a while.
 //
-// Anybody on a network may say by ARP that an address is his. So every other HELLO goes to the
-// Ethernet address from which the aggregator has answered last, whatever ARP says now; and what
-// follows an answer goes to the one of the two from which that came. All claimants have their turns
-// only while none answers: a rank must not join at two.
+// Any machine on a network may claim an address by ARP. So every second HELLO goes to the Ethernet
+// address from which the aggregator answered last, no matter what ARP says now. Packets that follow
+// an answer go to that one of the two from which the answer came. The rank asks all claimants only
+// while none answers: it must not join at two.
 //
-// An aggregator may tell from which UDP ports it wants to be sent to. That is a hint: it is
-// followed a few times in a join, and not where nothing is answered then (a firewall may know but
-// our own).
+// An aggregator may announce from which UDP ports it wants to receive. That is a hint. The rank
+// follows it a few times in a join, and not if nothing answers then (a firewall may allow only our
+// own port).
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ class AggregatorAddresses {
   const Endpoint& current() const { return *addresses_[current_].endpoint; }
 
   bool is_current(const Endpoint& endpoint) const;
-  /// Whether an answer may be of whom current() leads to.
+  /// Whether an answer may be from the aggregator at current().
   bool comes_from_current(const Endpoint& from) const { return find(from) == current_; }
 
   bool has_standby() const { return addresses_.size() > 1; }
 
-  /// A join begins: nobody has answered it yet. `home_may_live`: the aggregator that took us in
-  /// last has not said that it does not know us.
+  /// A join begins: no aggregator has answered it yet. `home_may_live`: the aggregator that took us
+  /// in last has not said that it does not know us.
   void begin(bool home_may_live, Time now);
 
   /// Where to ask next; nothing while that address cannot be reached.
@@ -51,15 +51,15 @@ class AggregatorAddresses {
   /// A CHALLENGE of an aggregator's incarnation. True if that is where to join.
   bool on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now);
 
-  /// What that CHALLENGE makes of us, which came to `from.local_udp_port`.
+  /// What to do after that CHALLENGE, which came to `from.local_udp_port`.
   enum class Next {
     kJoin,      ///< with it, from that port
-    kAskAgain,  ///< from the port that it tells: it is no proof for that one
+    kAskAgain,  ///< from the port that it announces: the CHALLENGE does not prove that one
     kAwait,     ///< the answer to what was asked from there
   };
   Next follow(const Endpoint& from, const SourcePorts& announced);
 
-  /// Begins with the ports that the aggregator has told another of its lanes' memberships.
+  /// Begins with the ports that the aggregator announced to the membership of another of its lanes.
   void send_from_ports_of(const AggregatorAddresses& other);
 
   /// A WELCOME. True if it comes from where we asked to join, and is no earlier incarnation's.
@@ -68,7 +68,7 @@ class AggregatorAddresses {
  private:
   struct Address {
     std::optional<Endpoint> endpoint;  // where packets go: one of the next two
-    std::optional<Endpoint> located;   // as we were told last
+    std::optional<Endpoint> located;   // where the address was located last
     std::optional<Endpoint> answered;  // it has answered from there last
     bool next_is_answered = true;      // if that is another than where it is located
     std::uint64_t incarnation = 0;     // that challenged us in this join; 0: none

@@ -44,17 +44,17 @@ struct EngineConfig {
   bool encrypt_packets = false;          ///< the same; authenticates them, too
 
   std::uint64_t host = 0;  ///< ranks of one host have the same; 0: it has none in common
-  std::string build;       ///< of this library, for people; empty: it is not told
-  /// Makes ids that nobody can guess; never 0.
+  std::string build;       ///< of this library, for people; empty: it is not sent
+  /// Makes ids that cannot be guessed; never 0.
   std::function<std::uint64_t()> unique;
 
   /// How many addresses each aggregator has, its standbys counted; empty: one each.
   std::vector<unsigned> addresses;
 
   /// Where an aggregator's lane 0 may be found: at its address number
-  /// `attempt % addresses[aggregator]`, which another machine may have by now. Nothing: not
-  /// reachable just now. Called before each HELLO; must not block. Empty: always where the engine
-  /// was told at first.
+  /// `attempt % addresses[aggregator]`, which another machine may have by now. Nothing: it
+  /// cannot be reached now. Called before each HELLO; must not block. Empty: always the place that
+  /// the engine got at first.
   std::function<std::optional<Endpoint>(std::uint16_t aggregator, unsigned attempt)> locate;
 
   JobLabel label() const { return alias.value_or(JobLabel{.job = std::to_string(job)}); }

@@ -35,7 +35,7 @@ struct Counters {
   SLUICE_WORKER_COUNTERS(SLUICE_COUNTER_MEMBER)
   DropCounters drops;
 
-  /// Calls f(name, value) for each but the drops.
+  /// Calls f(name, value) for each except the drops.
   template <class F>
   void for_each(F&& f) const;
 

@@ -51,7 +51,7 @@ void DenseRounds::describe(Operation& op, Contribution& mine) const {
   }
 }
 
-/// One after the other, and their scales.
+/// Loads the blocks one after the other, and their scales.
 void DenseRounds::load(Operation& op, Contribution& mine, std::byte* out) {
   for (std::size_t c = 0; c < mine.shape.columns; ++c) {
     wire::Column& column = mine.columns[c];
@@ -77,14 +77,14 @@ bool DenseRounds::fits(Operation& op, const Packet& packet, const Contribution& 
   return true;
 }
 
-/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
-/// contributed may be all of it.
+/// Whether this rank does not need the sum of a column: it does not want it, or its own block may
+/// be the whole sum.
 bool DenseRounds::may_be_withheld(Operation& op, const Column& column, const Contribution& mine) {
   if (!op.wants(column.current)) return true;
   return op.moves() && travels(op, column) && !mine.blocks.empty();
 }
 
-/// Of the sums that a result lacks, those that this rank alone has.
+/// Stores the sums that a result lacks because this rank alone has the blocks.
 void DenseRounds::store_own(Operation& op, const Packet& result, const Contribution& mine) {
   std::span<const std::byte> blocks = mine.blocks;
   if (blocks.empty()) return;

@@ -44,7 +44,7 @@ void DeviceSide::finish() {
   if (wants_zeros()) publish(1);
 }
 
-/// Unless the device was told not to wait any more.
+/// Does nothing if the device was told to stop waiting.
 void DeviceSide::publish(std::uint32_t chunks) {
   const std::atomic_ref word(*words_.final);
   std::uint32_t was = word.load(std::memory_order_relaxed);
@@ -64,8 +64,8 @@ bool has_arrived(const OpRequest& request) {
 
 namespace {
 
-/// Calls f(first element, behind the last one) for each block from `first` on, so many, as far as
-/// it lies in [begin, end).
+/// Calls f(first element, behind the last one) for each of so many blocks from `first` on, as far
+/// as it is in [begin, end).
 template <class F>
 void for_each_block(const DevicePlan& plan, std::uint32_t first, std::uint32_t blocks,
                     const ElementRange& within, F&& f) {
@@ -78,8 +78,8 @@ void for_each_block(const DevicePlan& plan, std::uint32_t first, std::uint32_t b
 
 }  // namespace
 
-/// Blocks that are zero have not been copied: they become so here, as they may be read beside
-/// others.
+/// The device has not copied zero blocks. They are set to zero here, as they may be read together
+/// with others.
 void take_from_device(OpRequest& request) {
   const DevicePlan& plan = request.device->plan;
   const std::span<const std::uint64_t> nonzero = request.device->words.nonzero_blocks;
@@ -95,7 +95,7 @@ void take_from_device(OpRequest& request) {
   request.device.reset();
 }
 
-/// Of the sums it takes the blocks that are not zero, and clears the others by itself.
+/// The device takes the blocks of the sums that are not zero, and clears the others itself.
 void give_to_device(const OpRequest& request) {
   const DevicePlan& plan = request.device->plan;
   DeviceSide side(*request.device);

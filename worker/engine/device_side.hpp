@@ -1,5 +1,5 @@
-// What an op whose tensors lie on a device has in place of the search for blocks that are not zero,
-// and of zeros that are written: bitmaps, and counts of the chunks that have been copied.
+// An op whose tensors are on a device searches no non-zero blocks, and writes no zeros. In place of
+// that it has bitmaps, and counts of the chunks that have been copied.
 // include/sluice/device.hpp tells how the device and the engine share the work.
 #pragma once
 
@@ -46,14 +46,14 @@ class DeviceSide {
   std::uint32_t final_ = 0;          // chunks
 };
 
-// Of an op that begins once all of its tensor has come, and gives back all of it at its end: what
-// passes between the device and us is a tensor like any other then.
+// For an op that begins once all of its tensor has come, and gives back all of it at its end. The
+// buffers between the device and us are then a tensor like any other.
 
-/// True of a tensor that lies on no device.
+/// Also true if the tensor is not on a device.
 bool has_arrived(const OpRequest& request);
 /// What has arrived becomes the request's tensor, and its bitmap the caller's.
 void take_from_device(OpRequest& request);
-/// The sums are whole. Of a request as it was before it was taken.
+/// The sums are complete. `request` is as it was before take_from_device().
 void give_to_device(const OpRequest& request);
 
 }  // namespace sluice::worker

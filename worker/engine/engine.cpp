@@ -11,7 +11,7 @@ Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
   add_membership();
 }
 
-/// Of the next shard.
+/// Adds the membership of the next shard.
 void Engine::add_membership() {
   const auto shard = static_cast<std::uint16_t>(memberships_.size());
   memberships_.push_back(std::make_unique<ShardMembership>(
@@ -75,7 +75,7 @@ bool Engine::begin_ops_again(KeepingSink& sink) {
   return true;
 }
 
-/// Shard 0 has decided, and told how many others there are; they are told what.
+/// Shard 0 has decided the parameters and the number of shards: joins the others with these.
 void Engine::join_others(Time now) {
   while (memberships_.size() < session().shards) add_membership();
   for (std::size_t i = aggregators_.size(); i < memberships_.size(); i += aggregators_.size())
@@ -84,7 +84,7 @@ void Engine::join_others(Time now) {
     memberships_[i]->begin_join(memberships_[0]->agreed(), true, now, control_);
 }
 
-/// The aggregator knows of a stream what its workers tell it: all of it, if any has made progress.
+/// A new aggregator learns the streams' positions from the workers, if any has made progress.
 bool Engine::start_epoch(ShardMembership& membership) {
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size()) {
     Stream& x = streams_[s];
@@ -106,7 +106,7 @@ void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink&
   if (!membership.path.window.is_open()) let_run(membership, now, sink);
 }
 
-/// The window has moved, or what it moves over: the lowest rounds run.
+/// The window or the streams' rounds have changed: lets the lowest rounds run.
 void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   run_orders_.clear();
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
@@ -144,15 +144,15 @@ bool Engine::all_memberships(ShardMembership::State state) const {
                      [&](const auto& membership) { return membership->state() == state; });
 }
 
-/// The aggregator does not know our token, or is not heard: it was restarted, its standby took
-/// over, or the packet lied. What we hold stays suspended until it welcomes us again.
+/// The aggregator does not know our token, or sends nothing: it was restarted, its standby took
+/// over, or the packet was forged. Our streams stay suspended until it welcomes us again.
 void Engine::rejoin(ShardMembership& membership, bool refused_at_home, Time now) {
   ++counters_.rejoins;
   membership.begin_rejoin(refused_at_home, has_no_progress(membership.shard()), now, control_);
 }
 
-/// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
-/// any.
+/// Whether no round has ended on the shard's streams. Shard 0 decides for all shards: for it, on no
+/// stream.
 bool Engine::has_no_progress(std::uint16_t shard) const {
   const std::size_t step = shard == 0 ? 1 : memberships_.size();
   for (std::size_t s = shard; s < streams_.size(); s += step)
@@ -180,9 +180,9 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink&
   }
 }
 
-/// Whether a packet that needs no session shows the job's secret, if there is one. The exceptions
-/// are the words that we do not show it ourselves, and that we speak another version: who does not
-/// share the secret, or not our version, can only say it so.
+/// Whether a packet that needs no session shows the job's secret, if there is one. Two packets are
+/// excepted: that we do not show the secret, and that we speak another version. An aggregator that
+/// does not share the secret, or our version, cannot say so in another way.
 bool Engine::is_authentic(const Packet& packet) const {
   if (!wire::uses_handshake_key(packet.kind())) return true;  // on_stream and on_keep_alive_ack do
   const bool not_shared = packet.kind() == wire::Kind::kAbort &&
@@ -306,8 +306,8 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   return taken.drop;
 }
 
-/// The aggregator wants to know our position on some of its streams, from `first` on; or, of none,
-/// whether we are there.
+/// The aggregator asks for our position on some of its streams, from `first` on. If it names none,
+/// it asks whether we are alive.
 DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink) {
   if (std::ranges::all_of(poll.streams, [](std::uint8_t byte) { return byte == 0; })) {
     ShardMembership& membership = shard_of(first);
@@ -344,7 +344,7 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   return op;
 }
 
-/// Those ops from `first` on that are ready are begun where nothing else runs.
+/// Begins the ops from `first` on that are ready, on streams where nothing else runs.
 void Engine::begin_ready(OpNumber first, Time now, KeepingSink& sink) {
   if (first >= ops_.ready_end()) return;
   for (OpNumber op = first; op < ops_.ready_end(); ++op) {
@@ -361,7 +361,7 @@ void Engine::begin_ready(OpNumber first, Time now, KeepingSink& sink) {
     if (!membership->path.window.is_open()) let_run(*membership, now, sink);
 }
 
-/// Of tensors on a device.
+/// Looks whether tensors have come from a device.
 void Engine::look_for_arrivals(Time now, KeepingSink& sink) {
   const OpNumber first = ops_.ready_end();
   if (ops_.find_ready()) begin_ready(first, now, sink);
@@ -421,8 +421,8 @@ double Engine::progress(OpNumber number) const {
 }
 
 // ---------------------------------------------------------------------------------------- the end
-/// The job is over for us. The aggregators that have not said so themselves are told, so that the
-/// other ranks learn of it at once.
+/// The job is over for us. Tells the aggregators that have not said so themselves, so that the
+/// other ranks learn it at once.
 void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
                   const ShardMembership* reported_by) {
   if (over()) return;
@@ -440,7 +440,7 @@ void Engine::fail_protocol(const std::string& what) {
   fail(Error(ErrorCode::kProtocol, config_.label().name() + ": " + what), std::nullopt, nullptr);
 }
 
-/// What its peers have of it is unknown, and those that come late must not wait for us.
+/// Other ranks may have its results or not, and ranks that come late must not wait for us.
 void Engine::end_overdue(OpNumber op, KeepingSink& sink) {
   const OpRequest& request = ops_.find(op)->request();
   const RankSet ranks = awaited(op);
@@ -475,7 +475,7 @@ void Engine::leave(Time now, KeepingSink& sink, Departure departure) {
   flush(sink);
 }
 
-/// An aggregator has let us go, or what we were members of is over: as good.
+/// An aggregator has let us go, or the job is over there: both end the membership.
 bool Engine::membership_ended(ShardMembership& membership) {
   membership.end();
   if (all_memberships(ShardMembership::State::kLeft)) state_ = State::kLeft;

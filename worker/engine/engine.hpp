@@ -8,9 +8,9 @@
 // class keeps the memberships: it passes each packet to the stream or to the membership that it is
 // for.
 //
-// An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
-// new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
-// are replayed, with what was kept of them; ops go on as if nothing had happened.
+// If an aggregator does not know us any more, or sends nothing, this rank joins again. If it starts
+// a new epoch, each stream tells it its position (SYNC). Rounds whose results some rank lacks are
+// replayed with the contributions that were kept; ops continue as if nothing had happened.
 #pragma once
 
 #include <memory>
@@ -52,11 +52,11 @@ class Engine {
 
   /// Starts an op; valid while active. In any other state the op completes with the failure. One
   /// that is too_long() for this session ends the job: another session may be the one in which it
-  /// was checked, and the other ranks are to wait for nobody. But for that the request must have
+  /// was checked, and the other ranks must not wait for this one. In all else the request must have
   /// passed check() for session().
   OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
-  /// Of an op that is pending; takes the place of its request's.
+  /// Replaces the time-out of an op that is pending.
   void set_timeout(OpNumber op, const OpTimeout& timeout);
 
   void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);
@@ -65,7 +65,7 @@ class Engine {
   void on_time(Time now, KeepingSink& sink);
   Time next_deadline() const { return deadline_; }
 
-  /// How often it is looked whether a tensor has come from a device.
+  /// How often the engine looks whether a tensor has come from a device.
   static constexpr Duration kArrivalLook = std::chrono::microseconds(20);
   /// Shorter pauses of the loop need not be excused.
   static constexpr Duration kLongTurn = std::chrono::milliseconds(1);
@@ -75,7 +75,7 @@ class Engine {
     for (auto& membership : memberships_) membership->excuse_pause(pause, now);
   }
 
-  /// A local port's link went down or came up: what would be noticed by silence is known at once.
+  /// A local port's link went down or came up: so the engine need not wait for a time-out.
   void on_link(std::uint16_t port_id, bool up, Time now);
 
   /// Ops wait for their tensors, which a device copies: see on_time().
@@ -98,9 +98,9 @@ class Engine {
   const Session& session() const { return memberships_[0]->agreed(); }  ///< once active
   /// "rank 1, 2 to join": for what a join waits.
   std::string waits_for() const;
-  /// Of aggregators that are of another build than this library, a text for each.
+  /// A text for each aggregator that is of another build than this library.
   std::vector<std::string> other_builds() const;
-  /// Of an op that wants so many at most; 0: as many as the session has.
+  /// The block size of an op that wants so many elements at most; 0: that of the session.
   std::uint32_t block_elements(ElementType type, std::uint16_t wanted = 0) const {
     return fitting_block_elements(session(), wanted, type);
   }
@@ -108,7 +108,7 @@ class Engine {
   /// Ops that ended since the last call, in the order in which they ended.
   std::vector<Completion> take_completions() { return ops_.take_completions(); }
   bool has_completions() const { return ops_.has_completions(); }
-  /// Ops that have begun since the last call: see OpQueue. Nothing is told unless it is asked for.
+  /// Ops that have begun since the last call: see OpQueue. None are reported unless asked for.
   void tell_begun(bool is_told) { ops_.tell_begun(is_told); }
   std::vector<OpNumber> take_begun() { return ops_.take_begun(); }
   bool has_begun() const { return ops_.has_begun(); }
@@ -117,7 +117,7 @@ class Engine {
   std::size_t pending_ops() const { return ops_.pending(); }
   std::size_t running_streams() const { return ops_.running_streams(); }  ///< each awaits a result
   std::size_t awaited_bytes() const { return ops_.awaited_bytes(); }  ///< of these, if none is zero
-  /// The ranks that aggregators said they wait for when they last told, and nothing came since.
+  /// The ranks that aggregators wait for, by their last packets about it, if no result came since.
   RankSet awaited(OpNumber op) const;
   RankSet awaited() const;  ///< for any op
   /// How much of an op is done, 0..1: of its blocks, or of the streams of a keyed one.

@@ -1,5 +1,5 @@
-// How errors speak of a job and its ranks. It may have a name; and a channel is a job of its own,
-// but who reads of it knows the job that it belongs to.
+// How messages name a job and its ranks. A job may have a name. A channel is a job of its own, but
+// messages name the job that it belongs to, and that job's ranks: the user knows these.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 namespace sluice::worker {
 
 struct JobLabel {
-  std::string job = {};          ///< "7", "bert-large (108174750)"
-  std::vector<Rank> ranks = {};  ///< by the job's own numbers; those beyond are known as they are
+  std::string job = {};             ///< "7", "bert-large (108174750)"
+  std::vector<Rank> ranks = {};     ///< by the job's own numbers; others keep their numbers
   std::string announced_name = {};  ///< to aggregators, without blanks; empty: it has no name
 
   std::string name() const { return "job " + job; }
-  /// What aggregators are told of a job that ranks of this one make: "bert/color-1".
+  /// The announced name of a job that ranks of this one form: "bert/color-1".
   std::string announced_name_of_part(const std::string& part) const {
     return (announced_name.empty() ? job : announced_name) + "/" + part;
   }
@@ -30,7 +30,7 @@ struct JobLabel {
     return sluice::text_of(ranks, [this](Rank rank) { return of(rank); });
   }
 
-  /// The error of what ended the job.
+  /// The error for the event that ended the job.
   Error error_of(AbortInfo why) const {
     why.rank_a = of(why.rank_a);
     why.rank_b = of(why.rank_b);

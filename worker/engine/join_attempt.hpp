@@ -34,7 +34,7 @@ class JoinAttempt {
   Time due() const { return due_; }  ///< of the next HELLO
   void ask_at(Time due) { due_ = due; }
   void hello_sent(Time now, Duration longest_retry);
-  /// `from`: our UDP port, for which alone the JOIN is good.
+  /// `from`: our UDP port. The JOIN is valid only from there.
   void join_sent(const wire::Join& join, std::uint16_t from) {
     join_ = join;
     join_from_ = from;
@@ -46,9 +46,9 @@ class JoinAttempt {
 
   // ------------------------------------------------------------------------------- answers
   bool on_pending(const wire::Pending& packet);
-  /// Somebody says that it speaks other versions, or that we do not show the secret. Of what is
-  /// said without proof, and of a HELLO that was damaged, too, some must be heard. Whether it is
-  /// enough.
+  /// A packet says that its sender speaks other versions, or that we do not show the secret. It
+  /// has no proof, and may answer a damaged HELLO, so several are needed. Returns whether there
+  /// are enough.
   bool on_versions(const wire::Versions& packet);
   bool on_not_authenticated() { return ++not_shared_ >= kSayings; }
 
@@ -58,7 +58,7 @@ class JoinAttempt {
 
   /// " speaks version 3 of the protocol, this library version 4 (build ...): ..."
   std::string version_text() const;
-  /// What was said without proof, and not believed; it may be why. Empty, or begins with "; ".
+  /// What packets said without proof. It may be the reason. Empty, or begins with "; ".
   std::string unproven_text() const;
 
  private:
@@ -71,7 +71,7 @@ class JoinAttempt {
   std::optional<wire::Join> join_;
   std::uint16_t join_from_ = 0;
   bool is_answered_ = false;
-  std::uint8_t lowest_version_ = 0, highest_version_ = 0;  // that we were told last
+  std::uint8_t lowest_version_ = 0, highest_version_ = 0;  // as VERSIONS said last
   unsigned versions_received_ = 0;
   unsigned not_shared_ = 0;
   std::uint64_t serial_ = 0;  // of the newest PENDING

@@ -8,8 +8,8 @@
 namespace sluice::worker {
 namespace {
 
-/// Chunks of few short rows are most, where keys are few: a call of memcpy for each costs more than
-/// its bytes.
+/// If keys are few, most chunks have few short rows: then a call of memcpy costs more than copying
+/// the bytes here.
 void copy_rows(std::byte* out, const std::byte* in, std::size_t count, std::size_t row_bytes) {
   constexpr std::size_t kShortRow = sizeof(float);
   constexpr std::size_t kFewRows = 16;
@@ -30,8 +30,8 @@ KeyedOperation::KeyedOperation(const KeyedRequest& request, ElementType type,
       is_encoded_(geometry.type != type),
       stream_begin_(geometry.used_streams() + std::size_t{1}) {
   *request_.sums = KeyedSums(geometry, type, std::move(memory));
-  // Where chunks begin. Chunks of a few keys are most, where keys are few: a branch for each key
-  // would mostly be guessed wrong.
+  // Finds where chunks begin, without a branch per key. If keys are few, most chunks have a few
+  // keys only, and the processor would mispredict most branches.
   const auto keys = request.keys;
   const auto begins = std::make_unique_for_overwrite<std::size_t[]>(keys.size() + 1);
   std::size_t count = 0;

@@ -59,7 +59,7 @@ class KeyedOperation {
   std::optional<std::size_t> store(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
                                    std::uint64_t end);
   void add_rejected(std::span<const wire::U32, wire::kRejectedClasses> counts);
-  /// All streams are done. The error that the op ends with, if the sums are too many.
+  /// All streams are done. Returns the op's error if there are too many sums.
   std::optional<Error> finish() const;
 
  private:

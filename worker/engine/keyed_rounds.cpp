@@ -5,7 +5,7 @@
 
 namespace sluice::worker {
 
-/// With the first of this rank's chunks.
+/// Begins with the first of this rank's chunks.
 void KeyedRounds::begin(Operation& op, StreamId stream, const Session& session) {
   stream_ = stream;
   room_ = run_room(session);
@@ -14,7 +14,7 @@ void KeyedRounds::begin(Operation& op, StreamId stream, const Session& session) 
   take_run(op, 0);
 }
 
-/// From this pair of ours on: the run before it is used up.
+/// Takes the run that begins with this pair of ours: the run before it is done.
 void KeyedRounds::take_run(const Operation& op, std::size_t begin) {
   run_ = {};
   run_.extent = op.keyed()->run_from(stream_, begin, room_);

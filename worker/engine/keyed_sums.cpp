@@ -10,8 +10,8 @@
 namespace sluice::worker {
 namespace {
 
-/// Short copies are as long as each other, where there is room: memcpy of a length that is not
-/// known costs more than its bytes. As much behind each run may be read.
+/// Short copies all have this length, if there is room: memcpy of an unknown length costs more than
+/// the bytes. So many bytes behind each run may be read.
 constexpr std::size_t kShortCopy = 64;
 
 constexpr std::size_t kUsableBytes = ResultMemory::kBlockBytes - kShortCopy;
@@ -126,7 +126,7 @@ class KeyedSums::Cursor {
   PackedChunk chunk_{};
 };
 
-/// As many rows of a chunk as there is room for.
+/// Reads as many rows of a chunk as there is room for.
 void KeyedSums::read(const PackedChunk& chunk, const std::byte* values,
                      std::span<std::byte> rows) const {
   const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
@@ -140,7 +140,7 @@ void KeyedSums::read(const PackedChunk& chunk, const std::byte* values,
 
 void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
                       std::uint64_t parts) const {
-  // Whether keys have all their parts is for the aggregator to say: no more is written than fits.
+  // The aggregator decides whether keys have all their parts; here only what fits is written.
   assert(keys.size() == size_ / parts && rows.size() == keys.size() * parts * row_bytes());
   if (in_order_.keys) {
     const auto* const all = reinterpret_cast<const std::uint64_t*>(in_order_.keys.get());
@@ -157,8 +157,8 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
   std::array<std::uint8_t, 256> offsets;
   if (next.empty()) return;
   for (std::uint64_t number = 0;; ++number) {
-    // Where many chunks have keys, one of the next few mostly does: to look at all streams for the
-    // least number costs more.
+    // If many chunks have keys, one of the next few mostly has: to search all streams for the least
+    // number costs more.
     constexpr int kTries = 8;
     std::size_t place = geometry_.place_of(number);
     for (int i = 0; i < kTries && next[place] != number; ++i) place = geometry_.place_of(++number);

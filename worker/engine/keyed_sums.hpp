@@ -1,5 +1,5 @@
 // The sums of one keyed call, as they come back: runs of chunks, stream by stream. They are put in
-// order when the caller asks for them, in his memory, so that each is copied once.
+// order when the caller asks for them, in its memory, so that each is copied once.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace sluice::worker {
 
-/// Memory for sums: it goes from op to op, as pages that are touched for the first time cost more
-/// than what is copied to them.
+/// Memory for sums. It passes from op to op, because the first access to a page costs more than the
+/// copy into it.
 class ResultMemory {
  public:
   static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
@@ -40,7 +40,7 @@ class ResultMemory {
   ResultMemory& operator=(const ResultMemory&) = delete;
   ~ResultMemory();
 
-  /// By one thread at a time; what is taken may be given back by any. What the bytes are is chance.
+  /// Only one thread may call it at a time; any may give back. The bytes have no defined values.
   static Taken take(const std::shared_ptr<ResultMemory>& memory);
 
  private:
@@ -67,18 +67,18 @@ class KeyedSums {
     std::shared_ptr<const std::byte> keys = {}, rows = {};
     std::uint64_t size = 0;  ///< keys
   };
-  /// Of sums that have been put in order already.
+  /// For sums that have been put in order already.
   KeyedSums(const KeyedGeometry& geometry, ElementType type, InOrder pairs)
       : geometry_(geometry),
         row_bytes_(geometry.row_elements * element_bytes(type)),
         in_order_(std::move(pairs)),
         size_(in_order_.size) {}
 
-  /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. How many
-  /// keys it has; nothing, and nothing is kept, if it is not a run of such chunks of this stream.
+  /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. Returns
+  /// its number of keys; nothing, and keeps nothing, if it is not a run of such chunks.
   std::optional<std::size_t> add(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
                                  std::uint64_t end);
-  /// Lets go of all runs.
+  /// Releases all runs.
   void clear();
 
   std::size_t size() const { return size_; }  ///< keys
@@ -86,11 +86,11 @@ class KeyedSums {
   /// Null if they have to be put in order.
   const InOrder* in_order() const { return in_order_.keys ? &in_order_ : nullptr; }
 
-  /// Writes all keys, rising, and their rows, one behind the other. `parts`: so many neighbours are
-  /// one key, the first one's divided by it.
+  /// Writes all keys, rising, and their rows, one behind the other. `parts`: so many neighbouring
+  /// keys are one key, which is the first one divided by `parts`.
   void merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
              std::uint64_t parts = 1) const;
-  /// Writes each row where that of its key is in a tensor, key_bound rows long.
+  /// Writes each row to its key's place in a tensor of key_bound rows.
   void scatter(std::span<std::byte> tensor) const;
 
   /// Sums that did not reach the threshold: at least a half, a quarter, an eighth of it, and less.

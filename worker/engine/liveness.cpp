@@ -27,9 +27,9 @@ bool Liveness::on_acknowledgement(std::uint64_t number, Time now) {
   return true;
 }
 
-/// It shows that the group is heard, and nothing of the way on which all else comes: so it is no
-/// sign of liveness. Where the aggregator may think that we do not hear, it learns at once that we
-/// do.
+/// A BEACON shows that this rank receives the group. It shows nothing of the path of all other
+/// packets, so it is no sign of liveness. If the aggregator may assume that we do not receive the
+/// group, a KEEPALIVE corrects that at once.
 bool Liveness::on_beacon(std::uint64_t number, Time now) {
   if (number <= beacon_) return false;
   if (beacon_ == 0 || number - beacon_ > wire::kBeaconsMissed) due_ = now;

@@ -1,6 +1,6 @@
 // Signs of life between a rank and the aggregator that has taken it in (rule 24 of
 // docs/protocol.md): the KEEPALIVEs that go out, which of them was acknowledged, when anything came
-// last, and which BEACONs of the job's group were heard. Pure state; the membership sends.
+// last, and which BEACONs of the job's group were received. Pure state; the membership sends.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Liveness {
 
   // -------------------------------------------------------------------------------- what came
   void received(Time now) { received_at_ = now; }
-  Time received_at() const { return received_at_; }  ///< anything but BEACONs, last
+  Time received_at() const { return received_at_; }  ///< when anything except BEACONs came last
   void excuse(Duration pause) { received_at_ += pause; }
   bool on_beacon(std::uint64_t number, Time now);
 
@@ -45,8 +45,8 @@ class Liveness {
  private:
   std::uint64_t sent_ = 0;  // KEEPALIVEs of this epoch
   std::uint64_t acknowledged_ = 0;
-  std::uint64_t beacon_ = 0;   // the newest heard in this epoch
-  std::uint32_t beacons_ = 0;  // bit i: beacon_ - i was heard
+  std::uint64_t beacon_ = 0;   // the newest received in this epoch
+  std::uint32_t beacons_ = 0;  // bit i: beacon_ - i was received
   Duration interval_{};
   Time due_ = kNever;
   Time sent_at_{};

@@ -25,7 +25,7 @@ NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std
   if (held) confine(*held);
 }
 
-/// Blocks that lie in part beyond what is held are taken for non-zero ones.
+/// Blocks that are held only in part count as non-zero.
 void NonZeroMap::confine(ElementRange held) {
   const std::uint64_t block = tensor_.block_elements;
   const bool to_the_end = held.end == tensor_.element_count;
@@ -40,7 +40,7 @@ void NonZeroMap::confine(ElementRange held) {
   end_ = static_cast<std::uint32_t>((held.end + block - 1) / block);
   if (held.begin % block != 0) mark(static_cast<std::uint32_t>(held.begin / block));
   if (held.end % block != 0 && !to_the_end) mark(static_cast<std::uint32_t>(held.end / block));
-  // Where the tensor would begin. Nothing is read there, so the address is reckoned as a number.
+  // The address where the tensor would begin. It is never read, so it is computed as a number.
   const std::uint64_t skipped = held.begin * element_bytes(tensor_.type);
   tensor_.data =
       reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(tensor_.data) - skipped);

@@ -1,5 +1,5 @@
 // Which blocks of an op's tensor are not zero. The tensor is read once and in the order of memory,
-// at the speed of memory, only as far as somebody asks: the columns of all streams share the map.
+// at the speed of memory, only as far as a stream asks: the columns of all streams share the map.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 namespace sluice::worker {
 
 struct SearchLimits {
-  /// What is read beyond the block that somebody asks for: so little that a block is still in the
-  /// cache when it is copied into its packet.
+  /// How far the search reads beyond the block that a stream asks for: so little that a block is
+  /// still in the cache when it is copied into its packet.
   std::uint64_t ahead_bytes = std::uint64_t{128} << 10;
   /// How far a query reads beyond the first block that it looks at, so that a long run of zeros
   /// does not hold up the loop.
@@ -31,7 +31,7 @@ struct ElementRange {
 
 class NonZeroMap {
  public:
-  /// `given`: bit per block, by a caller who knows; empty: the tensor is searched. `held`: the part
+  /// `given`: bit per block, if the caller knows; empty: the tensor is searched. `held`: the part
   /// of the tensor that is in memory, `tensor.data` being its first element; the rest is zero.
   /// `searched`: bit per block of those that are read, as the others are +0; empty: all are.
   NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
@@ -79,7 +79,7 @@ class NonZeroMap {
   std::uint32_t end_;
   std::uint64_t lookahead_blocks_;
   std::uint64_t ahead_blocks_;
-  // The map holds for all blocks but these.
+  // The map is valid for all blocks except these.
   std::uint32_t unknown_ = 0;
   std::uint32_t unknown_end_ = 0;
   bool saw_negative_zero_ = false;

@@ -64,7 +64,7 @@ void OpQueue::finish_on_stream(OpNumber number) {
 
 void OpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
   Operation* const of = find(op);
-  if (of == nullptr) return;  // it is done, though nobody was told yet
+  if (of == nullptr) return;  // it is done, though not reported yet
   of->set_timeout(timeout);
   next_overdue_ = std::min(next_overdue_, timeout.due);
 }

@@ -51,8 +51,8 @@ class OpQueue {
   void finish_on_stream(OpNumber op);
   void withdraw_from_stream(OpNumber op);
 
-  /// Ops whose first stream has begun since the last call, while that is to be told; some may have
-  /// ended, or begin again.
+  /// Ops whose first stream has begun since the last call, if tell_begun() asked for them; some may
+  /// have ended, or begin again.
   std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
   bool has_begun() const { return !begun_.empty(); }
   void tell_begun(bool is_told) {
@@ -60,23 +60,23 @@ class OpQueue {
     begun_.clear();
   }
 
-  /// Of an op that is pending.
+  /// Sets the time-out of an op that is pending.
   void set_timeout(OpNumber op, const OpTimeout& timeout);
-  /// The first that is pending and whose time is over.
+  /// The first op that is pending and overdue.
   std::optional<OpNumber> overdue(Time now);
   Time next_overdue() const { return next_overdue_; }  ///< none is overdue before
 
-  /// All that are pending; the streams are gone with them.
+  /// Fails all pending ops; their streams have ended.
   void fail_all(const Error& error);
-  /// The same, but they do not end: what the callers asked for, to be added again in this order.
+  /// The same, but the ops do not end: returns the requests, to be added again in this order.
   std::vector<OpRequest> withdraw_all();
 
   std::size_t pending() const { return pending_; }
   std::size_t running_streams() const { return running_streams_; }
-  /// Of the rounds under way, if no block is zero.
+  /// The bytes of the rounds under way, if no block is zero.
   std::size_t awaited_bytes() const { return awaited_bytes_; }
 
-  /// Of ops that ended since the last call, in the order in which they ended.
+  /// The ops that ended since the last call, in the order in which they ended.
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
   bool has_completions() const { return !completions_.empty(); }
 

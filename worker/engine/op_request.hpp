@@ -28,13 +28,13 @@ struct OpTimeout {
   std::chrono::milliseconds limit{0};  ///< for messages
   Time due = kNever;                   ///< never: it may take as long as it takes
 
-  /// Of an op that was called then; 0: never.
+  /// The time-out of an op that was called at `called`; 0: never.
   static OpTimeout of(Time called, std::chrono::milliseconds limit) {
     return limit.count() == 0 ? OpTimeout{} : OpTimeout{limit, after(called, limit)};
   }
 };
 
-/// Of tensors that lie on a device.
+/// What a request has, too, if its tensors are on a device.
 struct DeviceRequest {
   DeviceTensors* tensors = nullptr;
   DevicePlan plan = {};
@@ -53,10 +53,10 @@ struct FoundBlocks {
 
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
 ///
-/// Every collective is a sum of one tensor over the ranks: of a broadcast all ranks but the root
-/// hold zeros, of an all_gather each holds zeros but for its part; of a reduce_scatter each wants
-/// but a part. What a rank neither holds nor wants is not in its memory: `held` and `wanted` tell
-/// what is. Where elements are moved, they travel as integers, so that every bit comes through.
+/// Every collective is a sum of one tensor over the ranks. In a broadcast all ranks except the root
+/// hold zeros. In an all_gather each rank holds zeros except in its part. In a reduce_scatter each
+/// wants only a part. A rank has in memory only what it holds or wants: `held` and `wanted` tell
+/// that. If a collective moves elements, they travel as integers, so that no bit changes.
 struct OpRequest {
   wire::Collective collective = wire::Collective::kAllReduce;
   ElementType type = ElementType::kFloat32;  ///< of the caller's tensor
@@ -74,30 +74,30 @@ struct OpRequest {
   std::span<const std::uint64_t> searched_blocks = {};
   /// If not null, the op fills it in. Its bits are as many as the tensor's blocks.
   FoundBlocks* found_blocks = nullptr;
-  /// Of an op among the ranks of a host: `output` holds zeros already wherever the sum is zero
+  /// For an op among the ranks of a host: `output` holds zeros already wherever the sum is zero
   /// because no rank that holds the block has it. It may hold -0.0 there, if `input` is the same
   /// memory: the op looks for that.
   bool zeros_are_there = false;
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
-  /// Of the hosts' sums, where this is an op among the ranks of a host, which is not encoded.
+  /// The encoding of the hosts' sums, if this is an op among the ranks of a host (never encoded).
   Encoding encoding_between_hosts = Encoding::kNone;
   std::uint64_t rounding_seed = 0;  ///< of a scaled encoding; 0: to nearest
   OpTimeout timeout = {};
-  /// By which errors name it, where this is an op among the ranks of a host that is a part of
-  /// another; none: by its own number.
+  /// The number by which errors name the op, if it is an op among the ranks of a host and a part of
+  /// another op; none: its own number.
   std::optional<OpNumber> number_in_errors = {};
-  /// `input` and `output` are what passes between a device and us.
+  /// If set, `input` and `output` are buffers between a device and us.
   std::optional<DeviceRequest> device = {};
-  /// Of a sparse_all_reduce, which has no tensor: type, reduction, tag, encoding and rounding_seed
-  /// above count for it, too.
+  /// The pairs of a sparse_all_reduce, which has no tensor. Of the members above it uses type,
+  /// reduction, tag, encoding and rounding_seed, too.
   std::optional<KeyedRequest> keyed = {};
 
-  /// Of the elements in the tensor, as far as Sluice looks at them.
+  /// The type of the elements in the tensor, as far as Sluice reads them.
   ElementType tensor_type() const {
     return wire::moves(collective) ? integer_of(element_bytes(type)) : type;
   }
-  /// Of the elements on the wire.
+  /// The type of the elements on the wire.
   WireType wire_type() const { return is_encoded() ? WireType(encoding) : tensor_type(); }
   bool is_encoded() const { return encoding != Encoding::kNone; }
 
@@ -124,17 +124,17 @@ struct RankOf {
 /// not as many, or more than 2^64 elements in all.
 void lay_out(OpRequest& request, RankOf me, std::span<const std::uint64_t> counts);
 
-/// How a request that is laid out is cut in this session: for whoever copies its tensors.
+/// How this session cuts a request that is laid out: for the code that copies its tensors.
 DevicePlan device_plan(const OpRequest& request, const Session& session);
-/// Of a request that was checked: has its tensors copied, if they lie on a device.
+/// Starts to copy the tensors of a checked request, if they are on a device.
 void begin_copies(OpRequest& request, const Session& session);
 
-/// Why the blocks that an op has in this session are too small for a tensor so long: their indices
-/// could not tell them apart; or not those in which a device copies it. Nothing: they are neither.
+/// Why the op cannot run in this session: its tensor has more blocks than there are indices, or a
+/// device copies it in other blocks than those of this session. Nothing: it can run.
 std::optional<std::string> too_long(const OpRequest& request, const Session& session);
 
-/// Of a request that is laid out: throws kInvalidArgument, in the name of `call`, for what the
-/// session cannot carry, and for tensors that are null or overlap.
+/// Checks a request that is laid out. Throws kInvalidArgument, in the name of `call`, if the
+/// session cannot carry it, or its tensors are null or overlap.
 void check(const OpRequest& request, const std::string& call, const Session& session);
 
 }  // namespace sluice::worker

@@ -12,8 +12,8 @@
 namespace sluice::worker {
 namespace {
 
-/// Of tensors of so many bytes little is left in the caches when the op ends; shorter pieces than
-/// that are not worth it.
+/// From this size on, little of a tensor is left in the caches when the op ends. For a smaller one
+/// the effort is not worth it.
 constexpr std::size_t kLargeTensorBytes = std::size_t{16} << 20;
 constexpr std::size_t kStreamedBytes = 1024;
 

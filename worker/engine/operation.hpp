@@ -38,13 +38,13 @@ class Operation {
   Operation(const OpRequest& request, const KeyedGeometry& geometry,
             std::shared_ptr<ResultMemory> memory);
 
-  /// The pairs of a keyed op, of which nothing else here tells but the descriptor and what it cost;
-  /// null: of another.
+  /// The pairs of a keyed op; all else here is for dense ops, except the descriptor and statistics.
+  /// Null: the op is dense.
   KeyedOperation* keyed() { return keyed_.get(); }
   const KeyedOperation* keyed() const { return keyed_.get(); }
 
   bool is_on_device() const { return device_ != nullptr; }
-  /// Whether it can begin: of a tensor on a device the bitmap must have arrived.
+  /// Whether it can begin: if the tensor is on a device, its bitmap must have arrived.
   bool is_ready() const { return !device_ || device_->has_bitmap(); }
   /// Whether a block that is not zero can be read.
   bool has_arrived(BlockIndex b) const { return !device_ || device_->has_arrived(b); }
@@ -58,13 +58,13 @@ class Operation {
     return keyed_ ? keyed_->geometry().used_streams() : geometry_.used_streams();
   }
 
-  /// Of one round on one stream, at most.
+  /// The maximum bytes of one round on one stream.
   std::size_t round_bytes() const { return keyed_ ? limits::kMaxPayload : geometry_.round_bytes(); }
 
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
 
-  /// What this rank is, and the op's number, decide how it rounds.
+  /// The rank and the op's number decide how the op rounds.
   void rounds_as(Rank rank, OpNumber op) {
     rank_ = rank;
     op_ = op;
@@ -95,12 +95,12 @@ class Operation {
 
   /// The sum of block b as it travels: writes what is wanted to the output.
   void store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale = 0);
-  /// To be called after the last store of a round, before anybody is told of it.
+  /// To be called after the last store of a round, before the round's end is published.
   void finish_stores() const;
 
-  /// A column's round has ended, whose sum, if there is one, is stored. Blocks behind it, before
-  /// `next` (kNoBlock: the tensor's end), are zero on every rank, and so is its own without a sum:
-  /// makes them +0 in the output where they are not.
+  /// A column's round has ended, and its sum, if there is one, is stored. Blocks behind it, before
+  /// `next` (kNoBlock: the tensor's end), are zero on every rank, and so is its own block if there
+  /// is no sum. Makes them +0 in the output if they are not.
   void end_round(BlockIndex current, BlockIndex next, bool has_sum) {
     const BlockIndex zeros = has_sum ? following(current) : current;
     const bool is_zero_there =
@@ -108,25 +108,25 @@ class Operation {
     if (zeros < next && !is_zero_there) write_zeros(zeros, next);
     if (device_) device_->has_ended(current, next, geometry_.stride());
   }
-  /// So have all rounds of all columns.
+  /// All rounds of all columns have ended.
   void finish() {
     if (device_) device_->finish();
   }
 
   OpStatistics statistics;
   std::uint16_t streams_left = 0;
-  bool begun = false;  ///< on some stream; kept while that is told
+  bool begun = false;  ///< on some stream; kept while begun ops are reported
 
  private:
   void write_zeros(BlockIndex begin, BlockIndex end);
-  /// Of an element in the tensor.
+  /// The bytes of an element in the tensor.
   std::size_t element_size() const { return element_bytes(request_.type); }
   std::uint64_t first_element(BlockIndex b) const {
     return std::uint64_t{b.value} * geometry_.block_elements;
   }
   void copy(std::byte* out, const std::byte* in, std::size_t size) const;
-  /// Calls f(address in the output, first, count) for what is wanted of block b's elements, of
-  /// which `first` is a number.
+  /// Calls f(address in the output, first, count) for the elements of block b that are wanted;
+  /// `first` is the number of the first one.
   template <class F>
   void for_each_wanted(BlockIndex b, F&& f) const;
 

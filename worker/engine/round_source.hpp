@@ -1,6 +1,6 @@
-// What a stream has for the rounds of the op that runs there, and what their results do: blocks of
-// a tensor (dense_rounds.hpp), or runs of pairs (keyed_rounds.hpp). When a round is sent for, and
-// again, is the stream's matter.
+// What a stream sends for the rounds of the op that runs there, and how it applies their results:
+// blocks of a tensor (dense_rounds.hpp), or runs of pairs (keyed_rounds.hpp). The stream decides
+// when to send for a round, and when to send again.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace sluice::worker {
 
 using rounds::kNoRound;
 
-/// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
-/// were sent.
+/// What this rank had for a round, even if it did not send it. The blocks are kept as they were
+/// sent.
 struct Contribution {
   Round round = kNoRound;
   OpNumber op = 0;
@@ -39,8 +39,8 @@ struct Contribution {
   std::uint64_t next_horizon = 0;       ///< the result ended before this one
 };
 
-/// Of one stream. All calls are about the op with which it began last, and the round that is
-/// awaited in it; `mine` is what this rank has for that.
+/// The source of one stream. All calls are about the op that began last, and the round that it
+/// awaits; `mine` is what this rank has for that round.
 class RoundSource {
  public:
   virtual ~RoundSource() = default;
@@ -48,15 +48,15 @@ class RoundSource {
   /// The op's first round.
   virtual void begin(Operation& op, StreamId stream, const Session& session) = 0;
 
-  /// Whether the round needs something of this rank, apart from an op's first.
+  /// Whether this rank must contribute to the round. (All ranks contribute to an op's first.)
   virtual bool owns() const = 0;
-  /// Whether it can be read.
+  /// Whether the contribution can be read.
   virtual bool has_arrived(Operation& op) const = 0;
-  /// Says what it is, and its size. Blocks that were written before are among it.
+  /// Fills in the contribution and its size, and the blocks, if they were written before.
   virtual void describe(Operation& op, Contribution& mine) const = 0;
   /// Writes the blocks: mine.bytes of them.
   virtual void load(Operation& op, Contribution& mine, std::byte* out) = 0;
-  /// They were sent, and are in that packet.
+  /// The blocks were sent, and are in mine.packet.
   virtual void keep(const Contribution& mine) = 0;
 
   /// Whether a result is one that the round can end with, as far as this rank can tell.

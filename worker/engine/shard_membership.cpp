@@ -118,7 +118,7 @@ wire::Join ShardMembership::join(const JoinAttempt& attempt, const wire::Challen
   join.block_elements = wanted.block_elements;
   join.payload_bytes = wanted.payload_bytes;
   join.shard = shard_;
-  // Whoever holds a generation asks for its shards: an aggregator that has others refuses.
+  // A rank that holds a generation asks for its shards: an aggregator that has others refuses.
   join.shards = wanted.generation != 0 ? wanted.shards : shards_of(packet.lanes);
   join.history = wanted.history;
   join.flags =
@@ -137,8 +137,8 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
   return true;
 }
 
-/// Whether a WELCOME keeps to what our JOIN asks for. Where that leaves something open shard 0
-/// decides, once for a generation. Blocks never change: ops that are pending have their size.
+/// Whether a WELCOME is as our JOIN asks. If the JOIN leaves something open, shard 0 decides it,
+/// once for a generation. The size of blocks never changes: pending ops are cut to it.
 bool ShardMembership::is_as_asked(const Session& wanted, const wire::Welcome& packet) const {
   const bool payload_fits = wanted.generation == 0 ? packet.payload_bytes <= wanted.payload_bytes
                                                    : packet.payload_bytes == wanted.payload_bytes;
@@ -198,10 +198,10 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   return true;
 }
 
-/// An answer to a JOIN counts only while that join goes on: the aggregator that gives it may not be
-/// the one that took us in. That we do not share the job's secret is said without proof, and of a
-/// HELLO that was damaged, too: it must be said more than once. Anybody can say it, so it counts
-/// for nothing once an aggregator has shown that it shares the secret.
+/// An answer to a JOIN counts only while that join goes on: the aggregator that sends it may not be
+/// the one that took us in. The answer "you do not share the job's secret" has no proof, and may be
+/// to a damaged HELLO: it must come more than once. Any machine can send it, so it does not count
+/// once an aggregator has shown that it shares the secret.
 bool ShardMembership::is_aborted(const wire::Abort& packet) {
   const bool our_join =
       attempt() != nullptr && packet.nonce != 0 && packet.nonce == attempt()->ask().nonce;
@@ -226,7 +226,7 @@ std::string ShardMembership::waits_for() const {
 }
 
 std::optional<std::string> ShardMembership::other_build() const {
-  // As much of ours as a packet has room for.
+  // A packet has room for a part of our build only: compares that.
   const std::string& build = taken_in_.build;
   const bool is_ours =
       build.empty() || config_.build.empty() || config_.build.substr(0, wire::kBuildBytes) == build;
@@ -241,11 +241,11 @@ wire::MemberHeader ShardMembership::member_header(wire::MemberHeader header) con
   return header;
 }
 
-/// What was recorded is void: a token is replaced whenever the rank is taken in again, and a
-/// KEEPALIVE that was acknowledged cannot be refused. (Not the newest KEEPALIVE's number alone
-/// counts: packets may take longer than from one to the next.) Any aggregator that shares the
-/// secret refuses a token that it does not know, whoever asks: only who took us in, or listens now
-/// where that did, tells by it that our session is over. One at a standby's address does not.
+/// A recorded packet is not accepted: a token is replaced whenever the rank is taken in again, and
+/// a KEEPALIVE that was acknowledged cannot be refused. (A refusal of an older KEEPALIVE than the
+/// newest counts, too: packets may take longer than one interval.) Any aggregator that shares the
+/// secret refuses a token that it does not know. Our session is over only if the one that took us
+/// in refuses it, or one that listens now at its address. One at a standby's does not count.
 bool ShardMembership::is_refused(const Endpoint& from, const wire::Refused& packet) const {
   const bool answers_us = in() && packet.token == taken_in_.token && packet.shard == shard_ &&
                           liveness_.may_be_refused(packet.number);
@@ -274,7 +274,7 @@ bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
          liveness_.on_beacon(packet.number, now);
 }
 
-/// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
+/// Several KEEPALIVEs were not answered, or the link is down and there is a standby.
 bool ShardMembership::suspects(Time now) const {
   return in() && (now - liveness_.received_at() > suspicion() ||
                   (link_is_down_ && addresses_.has_standby()));
@@ -341,7 +341,7 @@ Error ShardMembership::lost(const std::string& why) const {
   return Error(ErrorCode::kAggregatorLost, whom() + why + unproven);
 }
 
-/// Of a rank that joins. Where there are standbys, one of them may speak our version.
+/// For a rank that joins. If there are standbys, one of them may speak our version.
 std::optional<Error> ShardMembership::overdue(const JoinAttempt& attempt, Time now) const {
   const std::string join_limit = seconds_text(config_.join_timeout);
   if (attempt.is_of_another_version() && !proven_.our_version && !addresses_.has_standby())

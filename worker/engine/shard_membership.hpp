@@ -57,18 +57,18 @@ class ShardMembership {
   bool claims_no_progress() const {
     return attempt() != nullptr && attempt()->ask().is_again && attempt()->ask().no_progress;
   }
-  /// Another aggregator than the one that took us in is about to.
+  /// Another aggregator than the one that took us in last is about to take us in.
   bool found_another(const wire::Challenge& packet) const {
     return attempt() != nullptr && packet.nonce == attempt()->ask().nonce &&
            packet.incarnation != taken_in_.incarnation;
   }
   /// "rank 1, 2 to join": for what this join waits.
   std::string waits_for() const;
-  /// "aggregator 0 at 10.0.0.1 is of build 629700c": the one that took us in, if it is not of ours.
+  /// "aggregator 0 at 10.0.0.1 is of build 629700c", if its build is another than ours.
   std::optional<std::string> other_build() const;
   bool resume() const { return taken_in_.resume; }  ///< the last WELCOME asks to resynchronise
 
-  /// Begins with the ports that the aggregator has told another of its lanes' memberships.
+  /// Begins with the ports that the aggregator announced to the membership of another of its lanes.
   void send_from_ports_of(const ShardMembership& other) {
     addresses_.send_from_ports_of(other.addresses_);
   }
@@ -76,17 +76,17 @@ class ShardMembership {
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
   void begin_join(const Session& wanted, bool no_progress, Time now, ControlPackets& out);
   /// Starts to join again: the aggregator does not know us any more, as it says itself
-  /// (`refused_at_home`), or another has taken its place, or it is not heard.
+  /// (`refused_at_home`), or another has taken its place, or it sends nothing.
   void begin_rejoin(bool refused_at_home, bool no_progress, Time now, ControlPackets& out);
-  /// Something that was sent went unanswered: asks with a KEEPALIVE, which an aggregator answers
-  /// also if it does not know us any more. At most once in a time-out.
+  /// A packet was not answered: asks with a KEEPALIVE. An aggregator answers it even if it does not
+  /// know us any more. At most once in a time-out.
   void ask(Time now);
-  /// Something of a stream has come.
+  /// A packet of a stream has come.
   void answered(Time now) { liveness_.stream_answered(now); }
-  /// A stream was not answered for the aggregator's time-out. If no other was either, and
-  /// KEEPALIVEs are, packets are lost for their length, and this rank cannot go on.
+  /// A stream was not answered for the aggregator's time-out. If no other stream was either, but
+  /// KEEPALIVEs are, long packets are lost, and this rank cannot go on.
   void was_asked_in_vain(Time now);
-  /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
+  /// Whether no packet came for so long that the aggregator may be gone, or at another address.
   bool suspects(Time now) const;
 
   // What arrives. False: it is not for this membership, or not now.
@@ -100,7 +100,7 @@ class ShardMembership {
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
   bool on_beacon(const wire::Beacon& packet, Time now);
   bool is_refused(const Endpoint& from, const wire::Refused& packet) const;
-  /// A refusal comes from the very aggregator that took us in: it does not know us any more.
+  /// The refusal comes from the same aggregator that took us in: it does not know us any more.
   bool is_from_home(const wire::Refused& packet) const {
     return packet.incarnation == taken_in_.incarnation;
   }
@@ -118,8 +118,8 @@ class ShardMembership {
 
   /// A sign of liveness.
   void received(Time now) { liveness_.received(now); }
-  /// Time that counts as no silence of the aggregator, and no delay of the path to it. (Of brief
-  /// pauses there may be so many that no silence would ever be noticed.)
+  /// This time counts neither as silence of the aggregator nor as delay of the path to it. (Brief
+  /// pauses count as silence: there may be so many that no silence would ever be noticed.)
   void excuse_pause(Duration pause, Time now) {
     if (pause > kSilence) liveness_.excuse(pause);
     path.window.watch_from(now);
@@ -130,10 +130,10 @@ class ShardMembership {
   void leave(bool needed, const std::optional<AbortInfo>& why, Time now, ControlPackets& out);
   bool leaving() const { return leaving_.has_value(); }
   void end() { state_ = Left{}; }
-  /// Tells the aggregator once, and why as far as the packet can say; the membership is over.
+  /// Tells the aggregator once, with the reason if the packet can say it; ends the membership.
   void abort(const std::optional<AbortInfo>& why, ControlPackets& out);
 
-  /// Repeats what is due. An error: the aggregator is lost, or the job did not form.
+  /// Sends what is due. An error: the aggregator is lost, or the job did not form.
   std::optional<Error> on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 

@@ -14,7 +14,7 @@ using rounds::WaitingEnd;
 
 namespace {
 
-/// Whether a result is one that a round can end with which has ended here before.
+/// Whether a replayed round, which has ended here before, can end with this result.
 bool ends_again(const Contribution& mine, const Packet& packet) {
   if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape) ||
       packet.is_keyed() != mine.is_keyed)
@@ -42,7 +42,7 @@ void Stream::check_invariants(const Scope& scope) const {
   assert(suspended || busy() == (due() != kNever) || (is_held_back() && owes_data()));
 }
 
-/// Of a resumed stream every round from the position on will be finished again.
+/// If the stream resumes, every round from the position on will end again.
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
     end_.forget_what_was_said();
@@ -85,7 +85,7 @@ void Stream::advance(Scope& scope) {
   if (!membership.in() || is_syncing()) return;  // suspended
   const bool may_run = replaying() || membership.path.window.lets_run(run_order(scope.ops));
   if (!busy() && !(may_run && begin_next_op(scope))) {
-    end_.rest();  // idle: nobody can pass us, no timer is needed
+    end_.rest();  // idle: no rank can pass us, so no timer is needed
     return;
   }
   if (owes_data() && !may_run) {
@@ -157,7 +157,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   return {};
 }
 
-/// Takes the result of the round awaited. False, and the job cannot go on, if it cannot be that.
+/// Takes the result of the round awaited. False: it cannot be that one, and the job must end.
 bool Stream::take(const Packet& packet, Scope& scope) {
   assert(scope.membership.in());
   if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) return refuse_result();
@@ -182,7 +182,7 @@ bool Stream::refuse_result() {
   return false;
 }
 
-/// Whether a result is one that the running round can end with, as far as this rank can tell.
+/// Whether the running round can end with this result, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
   if (replaying()) return ends_again(contribution(position()), packet);
@@ -190,7 +190,7 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
   return source().fits(running_op(scope), packet, said());
 }
 
-/// What this rank has said for the round awaited; of one for which it has said nothing, no round's.
+/// What this rank contributed to the round awaited. Nothing yet: a Contribution of no round.
 const Contribution& Stream::said() const {
   static const Contribution kNothing;
   const Contribution& mine = contribution(position());
@@ -249,7 +249,7 @@ DropReason Stream::on_poll(Scope& scope) {
   return DropReason::kNone;
 }
 
-/// The aggregator has taken the stream over and begins with this round: the first whose result some
+/// The aggregator has taken the stream over. It begins with this round, the first whose result some
 /// rank lacks.
 Taken Stream::go_live(Round round, Scope& scope) {
   if (!can_replay_from(round)) {
@@ -293,8 +293,8 @@ void Stream::on_timer(Scope& scope) {
   ++scope.counters.timeouts;
   scope.membership.ask(scope.now);
   say(what, true, scope);
-  // If KEEPALIVEs are answered, and nothing of any stream is for so long, what is lost is what is
-  // long.
+  // If KEEPALIVEs are answered, but for so long no packet of any stream is, then the long packets
+  // are lost.
   if (end_.is_unanswered(scope.config.aggregator_timeout, scope.now))
     scope.membership.was_asked_in_vain(scope.now);
   await(scope);

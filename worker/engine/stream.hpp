@@ -50,7 +50,7 @@ struct StreamScope {
   Time now;
 };
 
-/// What a packet did.
+/// The effect of a packet.
 struct Taken {
   DropReason drop = DropReason::kNone;
   const std::string* ends_job = nullptr;  ///< how the protocol was broken, if so; the stream has it
@@ -88,11 +88,11 @@ class Stream {
   Time due() const { return end_.due(); }
 
   /// Does what the position asks for: begins an op, sends, acknowledges, or rests. To be called
-  /// when an op was submitted and the stream is not busy, and when the window lets it.
+  /// when an op was submitted and the stream is not busy, and when the window allows it.
   void advance(Scope& scope);
 
-  /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise
-  /// nothing has ended here, and the stream begins again.
+  /// An aggregator takes the stream over. `resume`: it must learn the position first; otherwise no
+  /// round has ended here, and the stream begins again.
   void start_epoch(bool resume, OpQueue& ops);
   /// The aggregator has taken this rank in: goes on, or tells the position.
   void on_welcome(Scope& scope);
@@ -101,7 +101,7 @@ class Stream {
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
   bool busy() const { return running_ || replaying(); }
-  /// The round that runs here, or that is the next to run; of no op that is ready:
+  /// The order of the round that runs here, or is the next to run. If no op is ready, its op is
   /// `ops.ready_end()`.
   rounds::RunOrder run_order(const OpQueue& ops) const {
     const OpNumber op = next_op(ops);
@@ -111,10 +111,10 @@ class Stream {
   }
   /// How much of a dense op is done here, 0..1, while it runs here; else 0.
   double progress(OpNumber number, const Operation& op) const;
-  /// The window lets it not contribute to the round under way.
+  /// Whether the window stops it from contributing to the round under way.
   bool is_held_back() const { return running_ && due() == kNever; }
-  /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
-  /// before it.
+  /// The ranks that the round under way still waits for, as the aggregator said last: a round of
+  /// `op`, or of an op before it.
   RankSet awaited(OpNumber op) const { return running_ && op_ <= op ? awaited_ : RankSet{}; }
 
  private:
@@ -127,7 +127,7 @@ class Stream {
     return contributions_[r.value % contributions_.size()];
   }
   Operation& running_op(Scope& scope) { return *scope.ops.find(op_); }
-  /// Of the op that runs here.
+  /// The source of the op that runs here.
   RoundSource& source() { return running_->is_keyed ? static_cast<RoundSource&>(keyed_) : dense_; }
   const RoundSource& source() const {
     return running_->is_keyed ? static_cast<const RoundSource&>(keyed_) : dense_;
@@ -136,7 +136,7 @@ class Stream {
   bool opens_op() const { return running_ && running_->began == applied_; }
   bool is_syncing() const { return takeover_ == Takeover::kTellsPosition; }
   bool resumes() const { return takeover_ == Takeover::kOpensRound; }
-  /// Of the round awaited; null if that is one of an op that is over here, or of none.
+  /// The op of the round awaited; null if that op is over here, or there is none.
   Operation* current_op(Scope& scope) {
     return running_ && !replaying() ? scope.ops.find(op_) : nullptr;
   }
@@ -194,19 +194,19 @@ class Stream {
   // After an aggregator took the stream over amidst its rounds.
   enum class Takeover {
     kNone,
-    kTellsPosition,  // the aggregator must know where we stand before anything goes on
-    kOpensRound,     // it does, and begins with the round awaited: all contribute
+    kTellsPosition,  // the aggregator must know our position before anything continues
+    kOpensRound,     // it knows, and begins with the round awaited: all contribute
   };
   std::optional<Running> running_;
   OpNumber op_ = 0;  // runs here, or is the next to run
   Takeover takeover_ = Takeover::kNone;
-  RankSet awaited_;  // the ranks without which this round cannot end, as last told
+  RankSet awaited_;  // the ranks that this round waits for, as received last
   DenseRounds dense_;
   KeyedRounds keyed_;
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;
-  Round kept_from_{};               // below it nobody does
+  Round kept_from_{};               // below it no rank does
   std::vector<EarlyResult> early_;  // by round % H
   std::string failure_;
 };
