@@ -35,11 +35,11 @@ struct UdpAddress {
 
 /// Where a server listens, "9475" or "10.0.0.9:9475".
 struct ListenAddress {
-  std::uint32_t ipv4 = 0x7f00'0001;  ///< host byte order; 127.0.0.1 unless told
+  std::uint32_t ipv4 = 0x7f00'0001;  ///< host byte order; 127.0.0.1 unless given
   std::uint16_t port = 0;            ///< 0: any that is free
 };
 
-/// Of these the first port that is free is to be taken.
+/// A range of ports: the first free one is taken.
 struct ListenPorts {
   ListenAddress first;
   std::uint16_t last = 0;  ///< not below the first

@@ -204,7 +204,7 @@ class Settings {
     }
   }
 
-  /// Of a setting's values, in their order; none for values that no text gave.
+  /// The origins of a setting's values, in their order; none for values that no text gave.
   std::vector<std::string> origins_of_values(const AggregatorSetting& setting) const {
     std::vector<std::string> origins;
     for (const Text& text : texts_of(setting)) {

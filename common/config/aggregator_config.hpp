@@ -89,7 +89,7 @@ struct AggregatorConfig {
 /// Whether packets carry a CRC32C, and packets without one are dropped.
 bool computes_integrity(const AggregatorConfig& config);
 
-/// Of the packet memory what DPDK takes itself, and the headers of all lanes.
+/// The part of the packet memory that DPDK itself and the headers of all lanes take.
 std::uint32_t dpdk_memory_mib(const AggregatorConfig& config);
 
 /// `memory_mib`, or if that is 0 what the settings can need at once: dpdk_memory_mib(), and

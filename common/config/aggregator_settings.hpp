@@ -35,7 +35,7 @@ std::string variable_of(std::string_view name);
 /// Where the value of a setting came from: "flag --mtu", "FILE:12", "variable NAME", "default".
 using OriginOf = std::function<std::string(const std::string& name)>;
 
-/// Whether local workers, who reach lane l at the default port plus l, find no other lane there.
+/// Whether local workers, which reach lane l at the default port plus l, find no other lane there.
 bool udp_ports_fit(const AggregatorConfig& config);
 
 /// Throws kInvalidArgument when settings contradict each other or the file system.

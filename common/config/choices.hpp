@@ -29,7 +29,7 @@ enum class Integrity { kAuto, kOn, kOff };
 inline constexpr Choices<Integrity, 3> kIntegrityChoices{
     {{Integrity::kAuto, "auto"}, {Integrity::kOn, "on"}, {Integrity::kOff, "off"}}};
 
-/// Who may give the daemon commands.
+/// Which users may give the daemon commands.
 enum class ControlAccess { kOwner, kGroup };
 inline constexpr Choices<ControlAccess, 2> kControlAccessChoices{
     {{ControlAccess::kOwner, "owner"}, {ControlAccess::kGroup, "group"}}};

@@ -46,8 +46,8 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Whether the process may receive from network ports of this machine: root, who has our user, and
-/// who has CAP_NET_RAW, except in a user namespace of his own.
+/// Whether the process may receive from network ports of this machine: it runs as root or as our
+/// user, or it has CAP_NET_RAW, except in a user namespace of its own.
 bool may_use_ports(const ucred& holder) {
   if (holder.uid == geteuid() || holder.uid == 0) return true;
   constexpr unsigned kNetRaw = 13;  // CAP_NET_RAW
@@ -60,8 +60,8 @@ bool may_use_ports(const ucred& holder) {
   return (capabilities >> kNetRaw & 1) != 0;
 }
 
-/// Whether somebody holds the name who counts. Others can keep us from asking, too, but not from
-/// going on.
+/// Whether a process that may use ports holds the name. Others can make this question fail, but
+/// that does not stop us.
 bool is_held(const Name& name) {
   const Descriptor asking = unix_socket();
   if (connect(asking.get(), name.get(), name.length) != 0) return false;
@@ -81,9 +81,9 @@ Claim Claim::on_directory(const std::string& path) {
   return Claim(std::move(lock));
 }
 
-// A socket with an abstract name: the kernel knows one of a name in each network namespace. Anybody
-// may bind one, so a holder who could not use the port does not count, and another name will do.
-// Nobody accepts: those who ask stay in the queue.
+// A claim is a socket with an abstract name, which is unique in a network namespace. Any process
+// may bind one, so a holder that cannot use the port does not count: another name is used instead.
+// No process accepts connections: those that ask stay in the queue.
 Claim Claim::on_udp_port(std::uint32_t ipv4, std::uint16_t port) {
   const std::string where = ipv4_to_string(ipv4) + ":" + std::to_string(port);
   Descriptor mine;

@@ -12,14 +12,14 @@ namespace sluice::config {
 
 class Claim {
  public:
-  /// Of an existing directory, into which others may write: by a lock on a file "lock" there, which
-  /// nobody else can open, and which stays. Throws Error kUnavailable when another claim holds it
-  /// or the file cannot be had.
+  /// Claims an existing directory, into which others may write, by a lock on a file "lock" there.
+  /// No other user can open that file, and it stays. Throws Error kUnavailable when another claim
+  /// holds it or the file cannot be opened.
   static Claim on_directory(const std::string& path);
 
-  /// Of a UDP port at an address that Sluice has and the kernel does not, among the processes of
-  /// this network namespace that may receive from a port. `ipv4` in host byte order. Throws Error
-  /// kUnavailable when held.
+  /// Claims a UDP port at an address that Sluice has and the kernel does not, among the processes
+  /// of this network namespace that may receive from a port. `ipv4` in host byte order. Throws
+  /// Error kUnavailable when held.
   static Claim on_udp_port(std::uint32_t ipv4, std::uint16_t port);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a thread that may run on every core of the largest machines that Linux knows.
+// The cores of a thread that may run on every core of the largest machine that Linux knows.
 constexpr int kMostCores = 1 << 16;
 
 std::uint32_t cores_of_affinity() {
@@ -35,7 +35,7 @@ std::vector<std::string> words_of(const fs::path& file) {
   return split(line);
 }
 
-/// Of a time per period, both in microseconds: "max" and -1 are none.
+/// The cores of a time per period, both in microseconds: "max" and -1 mean no quota.
 std::optional<std::uint32_t> whole_cores(const std::string& time, const std::string& period) {
   const auto number = [](const std::string& text) {
     std::int64_t value = -1;

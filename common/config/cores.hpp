@@ -1,4 +1,4 @@
-// How many cores this process may use: what a thread per core may cost nobody else.
+// How many cores this process may use without taking time from other processes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Cores {
   std::string describe() const;
 };
 
-/// Of the calling thread, and of the process's control group.
+/// The cores of the calling thread, and of the process's control group.
 Cores usable_cores();
 
 /// The CPU quota of a process whose /proc/PID/cgroup is that file, in whole cores, at least one:

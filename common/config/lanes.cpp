@@ -8,7 +8,7 @@
 namespace sluice::config {
 namespace {
 
-/// Of local workers' lanes: for each of them three cores are left to ranks.
+/// For local workers' lanes: each of them leaves three cores to ranks.
 constexpr std::uint32_t kCoresPerLane = 4;
 
 bool fits(AggregatorConfig config, std::uint32_t lanes) {

@@ -1,14 +1,14 @@
-// How many lanes a daemon has if nobody says.
+// How many lanes a daemon has if no setting says it.
 //
-// A lane polls, and should share no core. What cores it may take, the machine tells only where all
-// of them are this machine's: of local workers, with one aggregator. There a quarter of the cores
-// that the daemon may use go to lanes, and three quarters are left to the ranks, which spin while
-// they wait, too. The measurements are in docs/performance.md.
+// A lane polls, and should share no core. The machine tells how many cores lanes may take only if
+// all ranks are on this machine: local workers, with one aggregator. There lanes get a quarter of
+// the cores that the daemon may use. Three quarters are left to the ranks, which also spin while
+// they wait. The measurements are in docs/performance.md.
 //
-// On a network port more lanes need what cores do not tell: as many queues of the device, UDP ports
-// that a firewall lets through, hugepages; and all aggregators of a job, on machines that may
-// differ, must have as many. So there it is one, as it is where several daemons share the streams:
-// they are shards as lanes are.
+// On a network port more lanes need more than cores: as many queues of the device, UDP ports that
+// a firewall lets through, and hugepages. And all aggregators of a job must have as many lanes, on
+// machines that may differ. So the default there is one. It is also one if several daemons share
+// the streams: they are shards, as lanes are.
 #pragma once
 
 #include <cstdint>

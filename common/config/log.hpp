@@ -1,5 +1,5 @@
 // Logging: one spdlog logger per process part, to standard error, a file or systemd's journal.
-// Never on the hot path: lanes count, and tell of what they counted from their slow turn.
+// It is never used on the hot path: lanes count, and log their counts from a slow turn.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct LogOptions {
   std::string journal_socket = "/run/systemd/journal/socket";
 };
 
-/// A thread-safe logger that nobody else in the process sees, so a library may use it too; a daemon
+/// A thread-safe logger that only its owner sees, so a library may use it too; a daemon
 /// passes it to spdlog::set_default_logger. Lines are flushed one by one. A line that cannot be
 /// written (full disk) is lost and counted, and nothing else happens. Throws kUnavailable when the
 /// file cannot be opened, or the journal not be reached.

@@ -110,7 +110,7 @@ void SecretStore::add(std::string_view line) {
   if (end == line.npos || !(job || name == "*"))
     fail("must be JOB SECRET, with the job's id or name, or * SECRET for all other jobs");
   std::shared_ptr<const Secret>& place = job ? jobs_[*job] : of_others_;
-  if (place)  // who has swapped the two finds no secret in the log: names are not quoted
+  if (place)  // no name is quoted: if name and secret are swapped, it is the secret
     fail("job " + (job ? std::to_string(*job) : "*") + " has a secret already" +
          (job && !is_job_number(name) ? ": that is the id of this line's name" : ""));
   place =

@@ -16,7 +16,7 @@ namespace sluice::config {
 /// The secrets that an aggregator knows. Loaded as a whole, then only read.
 class SecretStore {
  public:
-  /// Knows none: anybody may join.
+  /// Knows no secret: any worker may join.
   SecretStore() = default;
   explicit SecretStore(Secret of_all_jobs)
       : of_others_(std::make_shared<const Secret>(std::move(of_all_jobs))) {}
@@ -26,7 +26,7 @@ class SecretStore {
   /// kInvalidArgument that names the file, what is wrong with it, and the line.
   static SecretStore from_file(const std::string& path);
 
-  /// Null: the job has none. Who holds it may outlive the store.
+  /// Null: the job has no secret. The secret may outlive the store.
   std::shared_ptr<const Secret> find(std::uint32_t job) const;
   bool empty() const { return jobs_.empty() && !of_others_; }
 

@@ -28,7 +28,7 @@ struct Value {
   /// Parses `text` into the member; throws must_be(name, allowed, text).
   std::function<void(Config&, std::string_view name, std::string_view text)> assign;
 
-  /// Of a list: removes all entries.
+  /// For a list: removes all entries.
   std::function<void(Config&)> clear = {};
 
   /// What `assign` reads back: one text, or for lists one per entry.

@@ -115,7 +115,7 @@ std::string awaited_text(const AbortInfo& i) {
   return i.value_b == 1 ? first : first + " and " + std::to_string(i.value_b - 1) + " more";
 }
 
-/// Anybody can send this value, so an unknown one adds nothing to the text.
+/// Any sender can choose this value, so an unknown one adds nothing to the text.
 std::string lack_text(LackOfSecret lack) {
   switch (lack) {
     case LackOfSecret::kAggregator:

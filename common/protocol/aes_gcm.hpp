@@ -27,7 +27,7 @@ class GcmKey {
 
   /// Encrypts `text` to `out`, which has the same length, and is the same memory or separate. The
   /// tag also covers `clear`. A `counter` must not be used twice for different bytes: an attacker
-  /// who sees two such packets can forge others.
+  /// that sees two such packets can forge others.
   Tag encrypt(std::uint64_t counter, std::span<const std::byte> clear,
               std::span<const std::byte> text, std::byte* out) const;
   /// Decrypts. If the tag differs from the packet's, nothing in `out` can be trusted.

@@ -16,7 +16,7 @@ class JobProtection {
  public:
   /// Without a secret and without integrity.
   JobProtection() = default;
-  /// If `secret` is null, anybody may join, and packets carry no trailer.
+  /// If `secret` is null, any worker may join, and packets carry no trailer.
   JobProtection(bool integrity, std::shared_ptr<const Secret> secret, std::uint32_t job)
       : integrity_(integrity), secret_(std::move(secret)) {
     if (secret_) handshake_ = handshake_key(*secret_, job);

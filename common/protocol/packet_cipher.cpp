@@ -84,8 +84,8 @@ void Sealer::reveal(std::span<const std::byte> sealed, std::span<std::byte> body
 }
 
 // ---------------------------------------------------------------------------------------- opening
-/// Null for a key that is not next to the newest one, so that nobody can make us derive keys again
-/// and again.
+/// Null for a key that is not next to the newest one, so that no sender can make us derive keys
+/// again and again.
 const GcmKey* Opener::key_of(std::uint32_t number) {
   if (std::uint64_t{number} + 1 < newest_ || number > std::uint64_t{newest_} + 1) return nullptr;
   auto& known = known_[number % known_.size()];

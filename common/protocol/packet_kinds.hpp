@@ -13,7 +13,7 @@ namespace sluice::wire {
 
 /// The beginning of the fixed part.
 enum class Beginning : std::uint8_t {
-  kHeader,         ///< sent by, or to, somebody who may have no session
+  kHeader,         ///< its sender, or receiver, may have no session
   kMemberHeader,   ///< from a member of a session, proven by its token
   kDeliveryHeader  ///< on a stream of a session
 };

@@ -23,7 +23,7 @@ class Secret {
   static constexpr std::size_t kMaxBytes = limits::kMaxSecretBytes;
 
   /// A text of kMinBytes..kMaxBytes. It should be random, for instance 32 random bytes in base64:
-  /// an attacker who has recorded one packet can guess a phrase. Throws kInvalidArgument, without
+  /// an attacker that has recorded one packet can guess a phrase. Throws kInvalidArgument, without
   /// the text, if it is shorter or longer.
   explicit Secret(std::string_view text);
   Secret(Secret&& other) noexcept;

@@ -172,8 +172,8 @@ inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are 
 inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver needs no sum here
 
 // ------------------------------------------------------------------------------ membership, up
-/// HELLO and JOIN are as long as the longest answer to them with its trailer, so that nobody can
-/// use an aggregator for amplification.
+/// HELLO and JOIN are as long as the longest answer to them with its trailer, so that an aggregator
+/// cannot be used for amplification.
 inline constexpr std::size_t kHandshakeBytes = 128;
 inline constexpr std::size_t kBuildBytes = 24;    // "629700c-dirty"
 inline constexpr std::size_t kJobNameBytes = 64;  // the maximum length of a name
