@@ -300,6 +300,7 @@ void average_integers(OpSpec& op) {
   op.type = ElementType::kInt32;
   op.reduction = Reduction::kAverage;
   op.encoding = Encoding::kNone;
+  op.rounding_seed = 0;
   op.root = 0;
   op.counts.clear();
 }
