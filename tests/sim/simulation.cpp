@@ -314,8 +314,8 @@ void Simulation::check_goodput() const {
 /// the others the group is enough.
 void Simulation::check_what_was_repaired(Coverage& counts) const {
   // Rounds of a stream: as many as others may be ahead when the rank first asks, then one for each
-  // time-out.
-  constexpr std::uint64_t kBeforeItIsKnown = 60;
+  // time-out. A time-out is 5 ms at least, and some hundred milliseconds pass until it is known.
+  constexpr std::uint64_t kBeforeItIsKnown = 100;
   std::uint64_t may_be = 0;
   for (const Cut& cut : scenario_.cuts) {
     const JobPlan& job = scenario_.jobs[cut.job];
