@@ -416,7 +416,7 @@ void Daemon::schedule_report() {
 Figures Daemon::figures() {
   Figures now;
   now.at = net::now();
-  now.draining = phase_ == Phase::kDraining;
+  now.draining = phase_ != Phase::kServing;
   now.max_jobs = config_.max_jobs;
   now.captured = captures_->latest();
   now.lanes = lanes_->figures();

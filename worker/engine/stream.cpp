@@ -293,8 +293,8 @@ void Stream::on_timer(Scope& scope) {
   ++scope.counters.timeouts;
   scope.membership.ask(scope.now);
   say(what, true, scope);
-  // If KEEPALIVEs are answered, but for so long no packet of any stream is, then the long packets
-  // are lost.
+  // Short packets are answered, and for so long no packet of any stream was: long ones are lost for
+  // their length.
   if (end_.is_unanswered(scope.config.aggregator_timeout, scope.now))
     scope.membership.was_asked_in_vain(scope.now);
   await(scope);
