@@ -11,9 +11,9 @@
 #include "aggregator/engine/engine_context.hpp"
 #include "aggregator/engine/job_context.hpp"
 #include "aggregator/engine/job_figures.hpp"
+#include "aggregator/engine/job_membership.hpp"
 #include "aggregator/engine/job_memory.hpp"
 #include "aggregator/engine/leaving.hpp"
-#include "aggregator/engine/membership.hpp"
 #include "aggregator/engine/stragglers.hpp"
 #include "aggregator/engine/stream.hpp"
 
@@ -29,7 +29,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  const Membership& membership() const { return membership_; }
+  const JobMembership& membership() const { return membership_; }
 
   /// Handles a JOIN whose incarnation is ours and that admission has not refused.
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now);
@@ -76,7 +76,7 @@ class Job {
   void report(JobEvent event) const;
 
   EngineContext& engine_;
-  Membership membership_;
+  JobMembership membership_;
   JobMemory memory_;
   JobContext context_;
   std::vector<Stream> streams_;  // those of this shard, while active; stream s at s / shards

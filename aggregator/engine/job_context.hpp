@@ -6,7 +6,7 @@
 
 #include "aggregator/engine/engine_context.hpp"
 #include "aggregator/engine/job_figures.hpp"
-#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/job_membership.hpp"
 #include "aggregator/engine/minimum_window.hpp"
 #include "aggregator/engine/retirement.hpp"
 #include "common/base/endpoint.hpp"
@@ -18,7 +18,7 @@ namespace sluice::aggregator {
 
 struct JobContext {
   EngineContext& engine;
-  Membership& membership;
+  JobMembership& membership;
   Retirement retirement{};
   MinimumWindow window{};
   JobCounters counters{};

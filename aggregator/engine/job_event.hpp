@@ -1,4 +1,4 @@
-// What happened to a job. Membership reports such events to the engine, and the engine to an
+// What happened to a job. JobMembership reports such events to the engine, and the engine to an
 // operator.
 #pragma once
 

@@ -30,7 +30,7 @@ void JobTable::forget_ended() {
   if (middle != ends.end()) std::nth_element(ends.begin(), middle, ends.end());
   const bool crowded = ends.size() >= limits::kMaxEndedJobs;
   std::erase_if(jobs_, [&](const auto& entry) {
-    const Membership& membership = entry.second->membership();
+    const JobMembership& membership = entry.second->membership();
     if (!membership.idle()) return false;
     return !membership.record().remembers() || (crowded && membership.record().mark() <= *middle);
   });

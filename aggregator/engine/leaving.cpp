@@ -27,7 +27,7 @@ bool can_be_passed_on(const AbortInfo& why, const Session& session) {
 
 /// Polls the rank for all streams on which it is behind, kPolledStreams in each POLL. Returns false
 /// if it is behind on none.
-bool poll(Rank rank, std::span<const Stream> streams, const Membership& membership,
+bool poll(Rank rank, std::span<const Stream> streams, const JobMembership& membership,
           ControlPackets& out) {
   const Session& session = membership.members().session();
   const auto is_behind = [&](const Stream& stream) { return stream.rounds().is_behind(rank); };
@@ -65,7 +65,7 @@ Departure departure_of(const wire::Leave& leave) {
   return by_exception ? Departure::kByException : Departure::kByChoice;
 }
 
-void LeavePolls::on_wait(std::span<const Stream> streams, const Membership& membership, Time now,
+void LeavePolls::on_wait(std::span<const Stream> streams, const JobMembership& membership, Time now,
                          ControlPackets& out) {
   const bool is_first = due_ == kNever;  // usually all leave together, and need no POLL
   if (!is_first && now < due_) return;
@@ -75,7 +75,7 @@ void LeavePolls::on_wait(std::span<const Stream> streams, const Membership& memb
 
 /// Polls ranks that are behind on a stream, as far as we know: a limited number in each call, in
 /// turn.
-void LeavePolls::poll_some(std::span<const Stream> streams, const Membership& membership,
+void LeavePolls::poll_some(std::span<const Stream> streams, const JobMembership& membership,
                            ControlPackets& out) {
   const Members& members = membership.members();
   const std::uint16_t ranks = members.session().ranks;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/job_membership.hpp"
 #include "aggregator/engine/stream.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -25,13 +25,13 @@ Departure departure_of(const wire::Leave& leave);
 class LeavePolls {
  public:
   /// A rank has asked to leave, and must wait.
-  void on_wait(std::span<const Stream> streams, const Membership& membership, Time now,
+  void on_wait(std::span<const Stream> streams, const JobMembership& membership, Time now,
                ControlPackets& out);
   /// No rank waits.
   void stop() { due_ = kNever; }
 
  private:
-  void poll_some(std::span<const Stream> streams, const Membership& membership,
+  void poll_some(std::span<const Stream> streams, const JobMembership& membership,
                  ControlPackets& out);
 
   Time due_ = kNever;       // set while a rank that wants to leave waits for others

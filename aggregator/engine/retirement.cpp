@@ -18,7 +18,7 @@ RankSet Retirement::still_here(const Members& members) const {
 }
 
 /// A POLL for no stream asks for a KEEPALIVE.
-void Retirement::ask_who_stays(const Membership& membership, ControlPackets& out) const {
+void Retirement::ask_who_stays(const JobMembership& membership, ControlPackets& out) const {
   const Members& members = membership.members();
   if (!membership.active() || !is_whole(members)) return;
   const Session& session = members.session();
@@ -31,8 +31,8 @@ void Retirement::ask_who_stays(const Membership& membership, ControlPackets& out
   });
 }
 
-bool Retirement::send_away(const Endpoint& from, const Packet& keep_alive, Membership& membership,
-                           ControlPackets& out) {
+bool Retirement::send_away(const Endpoint& from, const Packet& keep_alive,
+                           JobMembership& membership, ControlPackets& out) {
   const JobRecord& record = membership.record();
   if (!is_whole(membership.members())) return false;
   out.push(from, *refusal_of(from, keep_alive, record.config), record.protection);

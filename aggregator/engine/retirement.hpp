@@ -5,7 +5,7 @@
 #include <chrono>
 #include <optional>
 
-#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/job_membership.hpp"
 #include "common/base/endpoint.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
@@ -29,10 +29,10 @@ class Retirement {
   /// The members that were not sent away yet.
   RankSet still_here(const Members& members) const;
 
-  void ask_who_stays(const Membership& membership, ControlPackets& out) const;
+  void ask_who_stays(const JobMembership& membership, ControlPackets& out) const;
   /// Sends a member away, which has proven its identity by this KEEPALIVE. Returns true if it was
   /// the last one.
-  bool send_away(const Endpoint& from, const Packet& keep_alive, Membership& membership,
+  bool send_away(const Endpoint& from, const Packet& keep_alive, JobMembership& membership,
                  ControlPackets& out);
 
  private:

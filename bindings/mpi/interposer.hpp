@@ -5,7 +5,7 @@
 
 #include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/error_codes.hpp"
-#include "bindings/mpi/membership.hpp"
+#include "bindings/mpi/mpi_memberships.hpp"
 #include "bindings/mpi/mpi_progress.hpp"
 #include "bindings/mpi/negotiation.hpp"
 #include "bindings/mpi/requests.hpp"

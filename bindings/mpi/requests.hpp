@@ -14,7 +14,7 @@
 
 #include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/error_codes.hpp"
-#include "bindings/mpi/membership.hpp"
+#include "bindings/mpi/mpi_memberships.hpp"
 
 namespace sluice_mpi {
 

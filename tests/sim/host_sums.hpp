@@ -1,5 +1,5 @@
 // A membership among the ranks of one simulated host: the host engine and its queue over simulated
-// memory, driven as the library's host::Membership does it. A rank's turn is not interrupted,
+// memory, driven as the library's host::HostMembership does it. A rank's turn is not interrupted,
 // unless the rank dies in the middle; host_level simulates interleaving.
 #pragma once
 

@@ -119,7 +119,7 @@ void RankMembership::join_hosts() {
   require(std::ranges::equal(hosts_, job_.plan.hosts), "ranks are said to be on other hosts");
   worker::hierarchy::Parts parts =
       worker::hierarchy::join_parts(config_.label(), *placement_, *whole_, *this);
-  auto hierarchy = std::make_unique<worker::hierarchy::Membership>(
+  auto hierarchy = std::make_unique<worker::hierarchy::HierarchicalMembership>(
       config_.label(), *placement_, std::move(membership_), std::move(parts),
       job_.plan.min_chunk_of_rail);
   hierarchy_ = hierarchy.get();

@@ -10,7 +10,7 @@
 #include "tests/sim/engine_membership.hpp"
 #include "tests/sim/host.hpp"
 #include "tests/sim/host_sums.hpp"
-#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/hierarchical_membership.hpp"
 
 namespace sluice::sim {
 
@@ -77,7 +77,7 @@ class RankMembership final : worker::hierarchy::Joining {
   std::uint64_t own_host_ = 0;
   std::vector<std::uint64_t> hosts_;
   std::optional<worker::hierarchy::Placement> placement_;
-  worker::hierarchy::Membership* hierarchy_ = nullptr;  // this membership, if there are hosts
+  worker::hierarchy::HierarchicalMembership* hierarchy_ = nullptr;  // this, if there are hosts
   EngineMembership* rail_ = nullptr;
   std::vector<HostSums*> of_host_;
 };

@@ -8,7 +8,7 @@ import re
 # State machines without I/O, threads and clocks.
 ENGINES = r"(aggregator|worker|worker/host)/engine/"
 # So are these, except that they ask for memory of the process.
-HIERARCHY = (r"worker/(job/membership|hierarchy/(membership|parts|placement|steps)"
+HIERARCHY = (r"worker/(job/membership|hierarchy/(hierarchical_membership|parts|placement|steps)"
              r"|host/(keyed_sum|sums))\.hpp")
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

@@ -15,12 +15,12 @@
 
 #include "tests/unit/catch.hpp"
 #include "tests/unit/pairs_parts.hpp"
-#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/hierarchical_membership.hpp"
 
 using namespace sluice;
 using namespace sluice::worker;
 using namespace std::chrono_literals;
-using Hierarchy = hierarchy::Membership;
+using Hierarchy = hierarchy::HierarchicalMembership;
 
 namespace {
 

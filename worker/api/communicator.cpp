@@ -14,7 +14,7 @@
 #include "worker/engine/op_request.hpp"
 #include "worker/hierarchy/host_id.hpp"
 #include "worker/hierarchy/join.hpp"
-#include "worker/host/membership.hpp"
+#include "worker/host/host_membership.hpp"
 #include "worker/loop/aggregator_membership.hpp"
 
 namespace sluice {
@@ -48,8 +48,8 @@ RankSet ranks_of(const std::vector<std::uint16_t>& numbers) {
 /// A part of a hierarchical membership. The loop serves it beside the membership itself.
 class PartOfHierarchy final : public LoopClient {
  public:
-  PartOfHierarchy(Progress& progress, worker::hierarchy::Membership& of, Membership& part,
-                  const std::string& whose)
+  PartOfHierarchy(Progress& progress, worker::hierarchy::HierarchicalMembership& of,
+                  Membership& part, const std::string& whose)
       : progress_(progress), of_(of), part_(part) {
     progress_.add(*this, whose);
   }
@@ -64,7 +64,7 @@ class PartOfHierarchy final : public LoopClient {
 
  private:
   Progress& progress_;
-  worker::hierarchy::Membership& of_;
+  worker::hierarchy::HierarchicalMembership& of_;
   Membership& part_;
 };
 
@@ -169,8 +169,8 @@ std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attach
                       "ContextOptions::aggregators or SLUICE_AGGREGATORS");
     const ContextOptions& context = progress_->options();
     const std::uint32_t mtu = context.mtu != 0 ? context.mtu : defaults::kVhostMtu;
-    return std::make_unique<worker::host::Membership>(
-        worker::host::Membership::Surroundings{
+    return std::make_unique<worker::host::HostMembership>(
+        worker::host::HostMembership::Surroundings{
             .host = host_name(),
             .uses_processes = context.host_process_vm,
             .payload_bytes = payload_bytes_of(static_cast<std::uint16_t>(mtu)),
@@ -291,7 +291,7 @@ void Communicator::Impl::join_hosts() {
                                            .join_timeout = options.join_timeout,
                                            .secret = secret_},
                                           label_, placement, std::move(whole), now);
-    worker::hierarchy::Membership& hierarchy = *joined;
+    worker::hierarchy::HierarchicalMembership& hierarchy = *joined;
     membership_ = std::move(joined);
     for (Membership* const part : hierarchy.parts())
       parts_.push_back(

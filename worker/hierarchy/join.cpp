@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "worker/hierarchy/parts.hpp"
-#include "worker/host/membership.hpp"
+#include "worker/host/host_membership.hpp"
 
 namespace sluice::worker::hierarchy {
 namespace {
@@ -22,13 +22,13 @@ class RealJoining final : public Joining {
   std::unique_ptr<host::Sums> join_host(std::uint32_t job) override {
     const Session& session = whole_.session();
     const Rank self = whole_.rank();
-    return std::make_unique<host::Membership>(
-        host::Membership::Surroundings{
+    return std::make_unique<host::HostMembership>(
+        host::HostMembership::Surroundings{
             .host = surroundings_.host,
             .uses_processes = surroundings_.progress.options().host_process_vm,
             .payload_bytes = session.payload_bytes,
             .logger = surroundings_.progress.logger()},
-        host::Membership::Ranks{
+        host::HostMembership::Ranks{
             .job = job,
             .all = placement_.ranks_of(placement_.host_of(self)),
             .self = placement_.local_rank_of(self),
@@ -53,12 +53,14 @@ class RealJoining final : public Joining {
 
 }  // namespace
 
-std::unique_ptr<Membership> join(const Surroundings& surroundings, const JobLabel& label,
-                                 const Placement& placement,
-                                 std::unique_ptr<AggregatorMembership> whole, Time now) {
+std::unique_ptr<HierarchicalMembership> join(const Surroundings& surroundings,
+                                             const JobLabel& label, const Placement& placement,
+                                             std::unique_ptr<AggregatorMembership> whole,
+                                             Time now) {
   RealJoining joining(surroundings, label, placement, *whole, now);
   Parts parts = join_parts(label, placement, *whole, joining);
-  return std::make_unique<Membership>(label, placement, std::move(whole), std::move(parts));
+  return std::make_unique<HierarchicalMembership>(label, placement, std::move(whole),
+                                                  std::move(parts));
 }
 
 }  // namespace sluice::worker::hierarchy

@@ -8,7 +8,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/engine/job_label.hpp"
-#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/hierarchical_membership.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/loop/aggregator_membership.hpp"
 #include "worker/loop/progress.hpp"
@@ -24,8 +24,8 @@ struct Surroundings {
 };
 
 /// Begins to join. `whole` is active and has no pending op.
-std::unique_ptr<Membership> join(const Surroundings& surroundings, const JobLabel& label,
-                                 const Placement& placement,
-                                 std::unique_ptr<AggregatorMembership> whole, Time now);
+std::unique_ptr<HierarchicalMembership> join(const Surroundings& surroundings,
+                                             const JobLabel& label, const Placement& placement,
+                                             std::unique_ptr<AggregatorMembership> whole, Time now);
 
 }  // namespace sluice::worker::hierarchy

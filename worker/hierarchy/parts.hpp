@@ -13,7 +13,7 @@
 
 namespace sluice::worker::hierarchy {
 
-/// All memberships except `whole` (membership.hpp). Each begins to join.
+/// All memberships except `whole` (hierarchical_membership.hpp). Each begins to join.
 struct Parts {
   std::unique_ptr<host::Sums> gather;
   std::unique_ptr<host::Sums> spread;        ///< null where all are on one host

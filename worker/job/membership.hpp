@@ -1,5 +1,5 @@
 // This rank's side of one job, whether the job's ranks sum through aggregators
-// (aggregator_membership.hpp) or among themselves on one host (host/membership.hpp). It joins by
+// (aggregator_membership.hpp) or among themselves on one host (host_membership.hpp). It joins by
 // itself. It is a state machine, as are the engines that it drives; the progress loop gives it its
 // turns.
 #pragma once

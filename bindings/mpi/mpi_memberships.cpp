@@ -1,4 +1,4 @@
-#include "bindings/mpi/membership.hpp"
+#include "bindings/mpi/mpi_memberships.hpp"
 
 #include <algorithm>
 #include <array>

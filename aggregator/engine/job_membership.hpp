@@ -29,17 +29,17 @@ namespace sluice::aggregator {
 std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& packet,
                                         const EngineConfig& config);
 
-class Membership {
+class JobMembership {
  public:
   /// `buffers_claimed` counts those of all active jobs. It is read when this job forms.
-  Membership(const EngineConfig& config, const Serials& serials, std::uint32_t job,
-             const std::size_t& buffers_claimed)
+  JobMembership(const EngineConfig& config, const Serials& serials, std::uint32_t job,
+                const std::size_t& buffers_claimed)
       : record_(config, serials, job),
         buffers_claimed_(buffers_claimed),
         formation_(record_),
         members_(record_) {}
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
+  JobMembership(const JobMembership&) = delete;
+  JobMembership& operator=(const JobMembership&) = delete;
 
   bool active() const { return active_; }
   /// Whether there are no members and no candidates.

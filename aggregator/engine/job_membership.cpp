@@ -1,4 +1,4 @@
-#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/job_membership.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -25,8 +25,8 @@ std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& pack
 }
 
 // -------------------------------------------------------------------------------------- joining
-DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
-                               ControlPackets& out) {
+DropReason JobMembership::on_join(const Endpoint& from, const wire::Join& join, Time now,
+                                  ControlPackets& out) {
   if (idle()) {
     record_.protection = record_.config.protection_of(record_.job);  // the secret may be new
     record_.name.clear();
@@ -34,8 +34,8 @@ DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Tim
   return active_ ? join_active(from, join, now, out) : join_forming(from, join, now, out);
 }
 
-DropReason Membership::join_active(const Endpoint& from, const wire::Join& join, Time now,
-                                   ControlPackets& out) {
+DropReason JobMembership::join_active(const Endpoint& from, const wire::Join& join, Time now,
+                                      ControlPackets& out) {
   using Case = Members::JoinCase;
   const std::uint16_t ranks = members_.session().ranks;
   const Rank rank{join.rank};
@@ -74,8 +74,8 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
 
 /// A process that asks for a member's place waits for the outcome, unless its join is void or names
 /// a generation or an attempt that has ended.
-DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
-                               ControlPackets& out) {
+DropReason JobMembership::contend(const Endpoint& from, const wire::Join& join, Time now,
+                                  ControlPackets& out) {
   if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
   if (record_.is_void(join)) return DropReason::kStaleJoin;
   members_.contend(from, join, now);
@@ -83,8 +83,8 @@ DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Tim
   return DropReason::kNone;
 }
 
-DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join, Time now,
-                                    ControlPackets& out) {
+DropReason JobMembership::join_forming(const Endpoint& from, const wire::Join& join, Time now,
+                                       ControlPackets& out) {
   const DropReason drop = formation_.on_join(from, join, now, out);
   if (drop != DropReason::kNone) return drop;
   // Some ranks may know only the job's number.
@@ -96,7 +96,7 @@ DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join
   return DropReason::kNone;
 }
 
-void Membership::form(Time now, ControlPackets& out) {
+void JobMembership::form(Time now, ControlPackets& out) {
   if (active_) {
     const AbortInfo over;  // no reason: all ranks have moved on, so none gets an ABORT
     end({.left = false, .generation = members_.session().generation, .why = over});
@@ -122,8 +122,8 @@ void Membership::form(Time now, ControlPackets& out) {
 // -------------------------------------------------------------------------------- while it lives
 /// Sends nothing if the answer would be longer than the packet. A KEEPALIVE, which is long enough,
 /// will follow.
-void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
-                                ControlPackets& out) const {
+void JobMembership::answer_unknown(const Endpoint& from, const Packet& packet,
+                                   ControlPackets& out) const {
   const std::uint64_t token = packet.member().token;
   if (active_ && members_.has_token(token)) return;
   const Tombstone* const ended = record_.tombstones.of_token(token);
@@ -139,13 +139,13 @@ void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
   }
 }
 
-void Membership::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
-                          ControlPackets& out) {
+void JobMembership::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                             ControlPackets& out) {
   members_.on_leave(r, token, departure, may_leave, out);
   if (members_.present().empty()) end({.left = true, .generation = members_.session().generation});
 }
 
-void Membership::on_time(Time now, ControlPackets& out) {
+void JobMembership::on_time(Time now, ControlPackets& out) {
   if (active_) {
     if (const auto failure = members_.failed(now)) {
       abort(*failure, out);
@@ -170,25 +170,25 @@ void Membership::on_time(Time now, ControlPackets& out) {
   formation_.on_time(now, out);
 }
 
-Time Membership::next_deadline() const {
+Time JobMembership::next_deadline() const {
   const Time next = formation_.next_deadline();
   return active_ ? std::min(next, members_.next_deadline()) : next;
 }
 
-void Membership::excuse_pause(Duration pause) {
+void JobMembership::excuse_pause(Duration pause) {
   formation_.excuse_pause(pause);
   members_.excuse_pause(pause);
 }
 
-void Membership::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out) {
+void JobMembership::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out) {
   formation_.on_disconnect(port_id, now, out);
   if (!active_) return;
   if (const auto failure = members_.on_disconnect(port_id, now)) abort(*failure, out);
 }
 
 // --------------------------------------------------------------------------------------- the end
-void Membership::abort(const AbortInfo& info, ControlPackets& out,
-                       std::optional<Rank> reported_by) {
+void JobMembership::abort(const AbortInfo& info, ControlPackets& out,
+                          std::optional<Rank> reported_by) {
   if (active_) {
     AbortInfo why = info;
     if (why.reason == AbortReason::kRankLeft && !reported_by)
@@ -202,13 +202,13 @@ void Membership::abort(const AbortInfo& info, ControlPackets& out,
 
 /// Acts as if this aggregator had been killed: tokens are unknown from now on, and there are no new
 /// tombstones.
-void Membership::abandon_formation() {
+void JobMembership::abandon_formation() {
   assert(active_);
   active_ = false;
   record_.report({.kind = JobEvent::Kind::kFormationAbandoned, .session = members_.session()});
 }
 
-void Membership::end(const Tombstone& tombstone, std::optional<Rank> reported_by) {
+void JobMembership::end(const Tombstone& tombstone, std::optional<Rank> reported_by) {
   assert(active_);
   members_.leave_tombstones(tombstone);
   JobEvent event{.kind = JobEvent::Kind::kLeft, .session = members_.session()};

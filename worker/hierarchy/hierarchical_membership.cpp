@@ -1,4 +1,4 @@
-#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/hierarchical_membership.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -54,9 +54,9 @@ bool is_of_op(const AbortInfo& why) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Membership(JobLabel label, Placement placement,
-                       std::unique_ptr<sluice::Membership> whole, Parts parts,
-                       std::uint64_t min_chunk_of_rail)
+HierarchicalMembership::HierarchicalMembership(JobLabel label, Placement placement,
+                                               std::unique_ptr<sluice::Membership> whole,
+                                               Parts parts, std::uint64_t min_chunk_of_rail)
     : label_(std::move(label)),
       placement_(std::move(placement)),
       min_chunk_of_rail_(min_chunk_of_rail),
@@ -66,19 +66,19 @@ Membership::Membership(JobLabel label, Placement placement,
   assert(parts_.gather && (parts_.spread != nullptr) == !is_on_one_host());
 }
 
-std::unique_ptr<sluice::Membership> Membership::join_pair(const Pair& pair, Time now) {
+std::unique_ptr<sluice::Membership> HierarchicalMembership::join_pair(const Pair& pair, Time now) {
   if (placement_.host_of(pair.first) == placement_.host_of(pair.second))
     return gather().join_pair(pair, now);
   return whole_->join_pair(pair, now);
 }
 
-std::string Membership::waits_for() const {
+std::string HierarchicalMembership::waits_for() const {
   for (const sluice::Membership* const part : parts())
     if (part->state() == State::kJoining) return part->waits_for();
   return "the ranks of this host";
 }
 
-Membership::State Membership::state() const {
+HierarchicalMembership::State HierarchicalMembership::state() const {
   // A caller that sees that the membership is over takes no more completions.
   if (is_over_ && completions_.empty()) return failure_ ? State::kFailed : State::kLeft;
   if (failure_ || is_leaving_) return State::kLeaving;
@@ -86,8 +86,8 @@ Membership::State Membership::state() const {
 }
 
 // ------------------------------------------------------------------------------------------- ops
-OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
-                            Time now) {
+OpNumber HierarchicalMembership::submit(const OpRequest& request,
+                                        std::span<const std::uint64_t> counts, Time now) {
   const OpNumber number = next_op();
   ops_.push_back({.request = request, .counts = {counts.begin(), counts.end()}});
   if (is_over_ || is_leaving_)
@@ -98,7 +98,7 @@ OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint6
 }
 
 /// An op whose tensor has not come from a device yet begins later, and so do the ops behind it.
-void Membership::begin_waiting(Time now) {
+void HierarchicalMembership::begin_waiting(Time now) {
   for (; !failure_ && begun_ops_ < next_op(); ++begun_ops_) {
     const OpRequest& request = op_at(begun_ops_).request;
     const bool is_taken = !is_on_one_host() && sums_by_hosts(request);
@@ -107,7 +107,7 @@ void Membership::begin_waiting(Time now) {
   }
 }
 
-void Membership::begin(OpNumber number, Time now) {
+void HierarchicalMembership::begin(OpNumber number, Time now) {
   Op& op = op_at(number);
   if (is_on_one_host()) {
     chunks_.push_back({.op = number});
@@ -135,11 +135,11 @@ void Membership::begin(OpNumber number, Time now) {
   }
 }
 
-bool Membership::awaits_arrivals() const {
+bool HierarchicalMembership::awaits_arrivals() const {
   return whole_->awaits_arrivals() || (!is_on_one_host() && begun_ops_ < next_op());
 }
 
-bool Membership::advance(Time now) {
+bool HierarchicalMembership::advance(Time now) {
   if (is_over_) return false;
   bool any = false;
   if (has_joined_ && !failure_) {
@@ -156,7 +156,7 @@ bool Membership::advance(Time now) {
   return end_if_over() || any;
 }
 
-bool Membership::collect_whole() {
+bool HierarchicalMembership::collect_whole() {
   whole_->take_begun();
   if (!whole_->has_completions()) return false;
   for (const Completion& completion : whole_->take_completions()) {
@@ -170,7 +170,7 @@ bool Membership::collect_whole() {
   return true;
 }
 
-bool Membership::collect_gather(Time now) {
+bool HierarchicalMembership::collect_gather(Time now) {
   for (const OpNumber number : gather().take_begun())
     if (tells_begun_ && chunk_at(number).place.number == 0) begun_.push_back(chunk_at(number).op);
   if (!gather().has_completions()) return false;
@@ -193,7 +193,7 @@ bool Membership::collect_gather(Time now) {
   return true;
 }
 
-bool Membership::collect_rail() {
+bool HierarchicalMembership::collect_rail() {
   if (!carries()) return false;
   rail().take_begun();
   if (!rail().has_completions()) return false;
@@ -209,7 +209,7 @@ bool Membership::collect_rail() {
 }
 
 /// Begins them in their order, as all ranks of the host do.
-bool Membership::begin_spreads(Time now) {
+bool HierarchicalMembership::begin_spreads(Time now) {
   if (is_on_one_host()) return false;
   bool any = false;
   for (; spread_chunks_ < next_chunk() && chunk_at(spread_chunks_).has_result; ++spread_chunks_) {
@@ -235,13 +235,13 @@ bool Membership::begin_spreads(Time now) {
 /// Submits an op to `whole` once all ranks have shown that they have called it, so that no
 /// disagreement can arise there. `whole` numbers its ops in another way, so an error of it would
 /// name the wrong op. For the same reason the op has no time-out there.
-void Membership::submit_to_whole(Op& op, Time now) {
+void HierarchicalMembership::submit_to_whole(Op& op, Time now) {
   OpRequest request = op.request;
   request.timeout = {};
   op.of_whole = whole_->submit(request, op.counts, now);
 }
 
-bool Membership::collect_spread() {
+bool HierarchicalMembership::collect_spread() {
   if (is_on_one_host()) return false;
   spread().take_begun();
   if (!spread().has_completions()) return false;
@@ -254,7 +254,7 @@ bool Membership::collect_spread() {
   return true;
 }
 
-void Membership::complete_first() {
+void HierarchicalMembership::complete_first() {
   for (; !chunks_.empty() && chunks_.front().is_spread; chunks_.pop_front(), ++first_chunk_)
     ++op_at(chunks_.front().op).chunks_done;
   for (; !ops_.empty() && !ops_.front().of_whole; ops_.pop_front(), ++first_op_) {
@@ -269,13 +269,13 @@ void Membership::complete_first() {
   }
 }
 
-std::vector<Completion> Membership::take_completions() {
+std::vector<Completion> HierarchicalMembership::take_completions() {
   for (const Completion& completion : completions_)
     ++(completion.error ? ops_failed_ : ops_completed_);
   return std::exchange(completions_, {});
 }
 
-void Membership::tell_begun(bool is_told) {
+void HierarchicalMembership::tell_begun(bool is_told) {
   tells_begun_ = is_told;
   gather().tell_begun(is_told);
   begun_.clear();
@@ -283,12 +283,12 @@ void Membership::tell_begun(bool is_told) {
 
 /// Calls f(number, chunk) for the chunks that are not done.
 template <class F>
-void Membership::for_each_chunk_of(OpNumber op, F&& f) const {
+void HierarchicalMembership::for_each_chunk_of(OpNumber op, F&& f) const {
   for (OpNumber number = first_chunk_; number < next_chunk(); ++number)
     if (const ChunkOfOp& chunk = chunks_[number - first_chunk_]; chunk.op == op) f(number, chunk);
 }
 
-void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
+void HierarchicalMembership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   if (number < first_op_) return;
   Op& op = op_at(number);
   op.request.timeout = timeout;
@@ -302,7 +302,7 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
 }
 
 /// The ranks for which the parts wait.
-RankSet Membership::awaited() const {
+RankSet HierarchicalMembership::awaited() const {
   RankSet ranks = whole_->awaited();
   ranks |= gather().awaited();
   if (parts_.spread) ranks |= spread().awaited();
@@ -312,7 +312,7 @@ RankSet Membership::awaited() const {
   return ranks;
 }
 
-RankSet Membership::awaited(OpNumber number) const {
+RankSet HierarchicalMembership::awaited(OpNumber number) const {
   if (number < first_op_) return {};
   std::optional<RankSet> of_gather;
   for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
@@ -322,7 +322,7 @@ RankSet Membership::awaited(OpNumber number) const {
   return of_gather.value_or(awaited());
 }
 
-double Membership::progress(OpNumber number) const {
+double HierarchicalMembership::progress(OpNumber number) const {
   if (number < first_op_) return 1;
   if (number >= begun_ops_) return 0;
   const Op& op = op_at(number);
@@ -335,14 +335,14 @@ double Membership::progress(OpNumber number) const {
   return done / op.chunks;
 }
 
-double Membership::progress(OpNumber number, const ChunkOfOp& chunk) const {
+double HierarchicalMembership::progress(OpNumber number, const ChunkOfOp& chunk) const {
   if (is_on_one_host()) return gather().progress(number);
   if (chunk.has_result) return 1;
   return chunk.at == ChunkOfOp::At::kBetween ? rail().progress(number) : 0;
 }
 
 // --------------------------------------------------------------------------------------- the end
-void Membership::look_at_parts(Time now) {
+void HierarchicalMembership::look_at_parts(Time now) {
   if (!failure_ && whole_->failure()) fail_with(*whole_, now);
   bool is_active = true;
   for (const sluice::Membership* const part : parts()) {
@@ -353,13 +353,13 @@ void Membership::look_at_parts(Time now) {
 }
 
 /// The number in the job of a rank of our rail. The aggregator's value may be anything.
-Rank Membership::of_rail(Rank host) const {
+Rank HierarchicalMembership::of_rail(Rank host) const {
   return host.value < placement_.hosts() ? placement_.rail(rail_number())[host.value] : rank();
 }
 
 /// Ends overdue ops whose time-out no part checks: they wait for a device, for the ops before them,
 /// which end first, or for `whole`.
-void Membership::end_overdue(Time now) {
+void HierarchicalMembership::end_overdue(Time now) {
   if (is_on_one_host()) return;
   for (OpNumber number = first_op_; number < next_op(); ++number) {
     const Op& op = op_at(number);
@@ -383,7 +383,7 @@ void Membership::end_overdue(Time now) {
 
 /// `whole` and the ranks of this host use the caller's number of an op, and a rail uses the number
 /// of a chunk. (The value of an aggregator may be anything.)
-void Membership::fail_with(const sluice::Membership& part, Time now) {
+void HierarchicalMembership::fail_with(const sluice::Membership& part, Time now) {
   const std::optional<AbortInfo>& why = part.abort_info();
   if (!why) return fail(*part.failure(), why, now);
   const bool is_rail = carries() && &part == &rail();
@@ -405,7 +405,8 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
 
 /// Ends all parts. Other ranks get the reason from `whole`, or on this host from shared memory. A
 /// rail cannot carry it, as it has other numbers for ranks.
-void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, Time now) {
+void HierarchicalMembership::fail(const Error& error, const std::optional<AbortInfo>& why,
+                                  Time now) {
   if (failure_) return;
   failure_ = error;
   abort_info_ = why;
@@ -416,7 +417,7 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
   }
 }
 
-void Membership::leave(Time now, Departure departure) {
+void HierarchicalMembership::leave(Time now, Departure departure) {
   if (failure_ || is_leaving_) return;
   if (!ops_.empty())
     return fail(Error(ErrorCode::kAborted, label_.name() + ": this rank left with ops pending"),
@@ -430,14 +431,15 @@ void Membership::leave(Time now, Departure departure) {
   end_if_over();
 }
 
-void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) {
+void HierarchicalMembership::abort(const Error& why, const std::optional<AbortInfo>& cause,
+                                   Time now) {
   if (is_over_) return;
   fail(why, cause ? cause : AbortInfo{.reason = AbortReason::kRankAborted, .rank_a = rank()}, now);
   end_if_over();
 }
 
 /// Ops end once nobody can access their tensors any more.
-bool Membership::end_if_over() {
+bool HierarchicalMembership::end_if_over() {
   if (is_over_ || !(failure_ || is_leaving_)) return false;
   const auto is_over = [](const sluice::Membership* part) { return part->over(); };
   if (!whole_->over() || !std::ranges::all_of(parts(), is_over)) return false;
@@ -446,7 +448,7 @@ bool Membership::end_if_over() {
   return true;
 }
 
-void Membership::end_ops() {
+void HierarchicalMembership::end_ops() {
   const Error left(ErrorCode::kAborted, label_.name() + ": this rank has left");
   for (; !ops_.empty(); ops_.pop_front(), ++first_op_)
     completions_.push_back(
@@ -457,13 +459,13 @@ void Membership::end_ops() {
 }
 
 // -------------------------------------------------------------------------------------- the loop
-bool Membership::on_time(Time now) {
+bool HierarchicalMembership::on_time(Time now) {
   const bool any = whole_->on_time(now);
   return advance(now) || any;
 }
 
 // -------------------------------------------------------------------------------------- figures
-const Counters& Membership::counters() const {
+const Counters& HierarchicalMembership::counters() const {
   counters_ = whole_->counters();
   for (const sluice::Membership* const part : parts()) counters_ += part->counters();
   counters_.ops_completed = ops_completed_;
@@ -471,18 +473,18 @@ const Counters& Membership::counters() const {
   return counters_;
 }
 
-std::size_t Membership::running_streams() const {
+std::size_t HierarchicalMembership::running_streams() const {
   std::size_t streams = whole_->running_streams();
   for (const sluice::Membership* const part : parts()) streams += part->running_streams();
   return streams;
 }
 
-bool Membership::is_whole() const {
+bool HierarchicalMembership::is_whole() const {
   const auto is_whole = [](const sluice::Membership* part) { return part->is_whole(); };
   return whole_->is_whole() && std::ranges::all_of(parts(), is_whole);
 }
 
-std::vector<JobFigures::Path> Membership::paths() const {
+std::vector<JobFigures::Path> HierarchicalMembership::paths() const {
   std::vector<JobFigures::Path> all = whole_->paths();
   for (const sluice::Membership* const part : parts()) {
     const std::vector<JobFigures::Path> some = part->paths();

@@ -1,4 +1,4 @@
-#include "worker/host/membership.hpp"
+#include "worker/host/host_membership.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -39,8 +39,8 @@ std::vector<Rank> first_ranks(std::uint16_t count) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Membership(Surroundings surroundings, Ranks ranks, JobLabel label,
-                       std::shared_ptr<const Secret> secret, Time now)
+HostMembership::HostMembership(Surroundings surroundings, Ranks ranks, JobLabel label,
+                               std::shared_ptr<const Secret> secret, Time now)
     : surroundings_(std::move(surroundings)),
       label_(std::move(label)),
       secret_(std::move(secret)),
@@ -51,7 +51,7 @@ Membership::Membership(Surroundings surroundings, Ranks ranks, JobLabel label,
   form(now);
 }
 
-Membership::Ranks Membership::ranks_of(const JobOptions& options) {
+HostMembership::Ranks HostMembership::ranks_of(const JobOptions& options) {
   return {.job = options.job,
           .all = first_ranks(options.world_size),
           .self = options.rank,
@@ -63,12 +63,12 @@ Membership::Ranks Membership::ranks_of(const JobOptions& options) {
               "SLUICE_AGGREGATORS"};
 }
 
-Membership::Membership(Surroundings surroundings, const JobOptions& options, JobLabel label,
-                       std::shared_ptr<const Secret> secret, Time now)
-    : Membership(std::move(surroundings), ranks_of(options), std::move(label), std::move(secret),
-                 now) {}
+HostMembership::HostMembership(Surroundings surroundings, const JobOptions& options, JobLabel label,
+                               std::shared_ptr<const Secret> secret, Time now)
+    : HostMembership(std::move(surroundings), ranks_of(options), std::move(label),
+                     std::move(secret), now) {}
 
-Membership::Membership(const Membership& of, const Pair& pair, Time now)
+HostMembership::HostMembership(const HostMembership& of, const Pair& pair, Time now)
     : surroundings_(of.surroundings_),
       label_(pair.alias),
       secret_(of.secret_),
@@ -84,11 +84,11 @@ Membership::Membership(const Membership& of, const Pair& pair, Time now)
   form(now);
 }
 
-std::unique_ptr<sluice::Membership> Membership::join_pair(const Pair& pair, Time now) {
-  return std::unique_ptr<sluice::Membership>(new Membership(*this, pair, now));
+std::unique_ptr<sluice::Membership> HostMembership::join_pair(const Pair& pair, Time now) {
+  return std::unique_ptr<sluice::Membership>(new HostMembership(*this, pair, now));
 }
 
-GroupConfig Membership::group_config() const {
+GroupConfig HostMembership::group_config() const {
   GroupConfig config;
   config.alias = label_;
   config.job = session_.job;
@@ -105,7 +105,7 @@ GroupConfig Membership::group_config() const {
   return config;
 }
 
-void Membership::form(Time now) {
+void HostMembership::form(Time now) {
   try {
     group_ = std::make_unique<Group>(group_config());
     on_time(now);
@@ -115,7 +115,7 @@ void Membership::form(Time now) {
 }
 
 /// Starts the engine, once all ranks have come.
-void Membership::start() {
+void HostMembership::start() {
   const BoardSizes sizes;
   session_.generation = group_->nonce();
   board_.emplace(sizes, group_->memory(), ranks_.self,
@@ -143,7 +143,7 @@ void Membership::start() {
 
 /// Whether the other ranks read and write this process's memory. If not, the warning appears once
 /// per job, not once for each pair of its ranks.
-bool Membership::is_reached() const {
+bool HostMembership::is_reached() const {
   const std::string why = group_->why_not_reached();
   if (why.empty()) return true;
   const bool is_pair = deadline_ == kAsLongAsTheJobLives;
@@ -155,19 +155,19 @@ bool Membership::is_reached() const {
   return false;
 }
 
-std::string Membership::waits_for() const {
+std::string HostMembership::waits_for() const {
   if (!group_) return "the ranks of this host";
   const RankSet missing = group_->missing();
   return "rank " + label_.text_of(missing) + " to join on this host";
 }
 
-void Membership::fail(const Error& error, const std::optional<AbortInfo>& why) {
+void HostMembership::fail(const Error& error, const std::optional<AbortInfo>& why) {
   if (failure_) return;
   failure_ = error;
   abort_info_ = why;
 }
 
-Membership::State Membership::state() const {
+HostMembership::State HostMembership::state() const {
   if (!engine_) return failure_ ? State::kFailed : has_left_ ? State::kLeft : State::kJoining;
   switch (engine_->state()) {
     case Engine::State::kActive:
@@ -181,8 +181,8 @@ Membership::State Membership::state() const {
 }
 
 // ------------------------------------------------------------------------------------------- ops
-OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
-                            Time now) {
+OpNumber HostMembership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
+                                Time now) {
   if (request.keyed)
     return submit(OpQueue::call_of(std::make_unique<KeyedSum>(
                       request, session_,
@@ -191,15 +191,15 @@ OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint6
   return submit({.request = request, .counts = {counts.begin(), counts.end()}}, now);
 }
 
-OpNumber Membership::submit(const OpRequest& request, std::vector<Part> parts, Time now) {
+OpNumber HostMembership::submit(const OpRequest& request, std::vector<Part> parts, Time now) {
   return submit({.request = request, .parts = std::move(parts)}, now);
 }
 
-OpNumber Membership::submit(MoveSequence& moves, Time now) {
+OpNumber HostMembership::submit(MoveSequence& moves, Time now) {
   return submit(OpQueue::call_of(moves), now);
 }
 
-OpNumber Membership::submit(OpQueue::Call&& call, Time now) {
+OpNumber HostMembership::submit(OpQueue::Call&& call, Time now) {
   if (!ops_) {
     const OpNumber op = next_op_++;
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});
@@ -211,24 +211,24 @@ OpNumber Membership::submit(OpQueue::Call&& call, Time now) {
   return op;
 }
 
-void Membership::set_timeout(OpNumber op, const OpTimeout& timeout) {
+void HostMembership::set_timeout(OpNumber op, const OpTimeout& timeout) {
   ops_->set_timeout(op, timeout);
 }
 
-std::vector<Completion> Membership::take_completions() {
+std::vector<Completion> HostMembership::take_completions() {
   std::vector<Completion> all = ops_ ? ops_->take_completions() : std::exchange(completions_, {});
   for (const Completion& completion : all)
     ++(completion.error ? counters_.ops_failed : counters_.ops_completed);
   return all;
 }
 
-void Membership::tell_begun(bool is_told) {
+void HostMembership::tell_begun(bool is_told) {
   tells_begun_ = is_told;
   if (engine_) engine_->tell_begun(is_told);
 }
 
 // --------------------------------------------------------------------------------------- the end
-void Membership::leave(Time now, Departure departure) {
+void HostMembership::leave(Time now, Departure departure) {
   if (engine_) {
     engine_->leave(now, departure);
     ops_->collect(now);
@@ -239,7 +239,7 @@ void Membership::leave(Time now, Departure departure) {
   close_if_over();
 }
 
-void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) {
+void HostMembership::abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) {
   if (!engine_) {
     fail(why, cause);
     return close_if_over();
@@ -250,12 +250,12 @@ void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, 
 }
 
 /// Frees the sockets, so that the rank may join again beside this object.
-void Membership::close_if_over() {
+void HostMembership::close_if_over() {
   if (over() && group_) group_->close();
 }
 
 /// The job is over here, but a rank that was stopped may continue in the middle of a piece.
-void Membership::tell_stopped() const {
+void HostMembership::tell_stopped() const {
   surroundings_.logger->warn(
       "{}: the job has failed, and a rank that is stopped does not say that it has ended: if it "
       "goes "
@@ -264,7 +264,7 @@ void Membership::tell_stopped() const {
 }
 
 // -------------------------------------------------------------------------------------- the loop
-void Membership::look_at_group(Time now) {
+void HostMembership::look_at_group(Time now) {
   look_due_ = after(now, kLookPeriod);
   group_->poll(now);
   if (!engine_) {
@@ -283,7 +283,7 @@ void Membership::look_at_group(Time now) {
   if (engine_->pending_ops() == 0) group_->forget_retired();
 }
 
-bool Membership::on_time(Time now) {
+bool HostMembership::on_time(Time now) {
   if (over()) return false;
   if (now >= look_due_ || is_asleep_) look_at_group(now);
   if (!engine_) {
@@ -297,7 +297,7 @@ bool Membership::on_time(Time now) {
   return any;
 }
 
-bool Membership::arm(net::RxEvents& events) {
+bool HostMembership::arm(net::RxEvents& events) {
   if (over()) return true;
   if (!engine_) return false;  // the group is not complete yet
   if (!events.add(group_->descriptor())) return false;

@@ -19,7 +19,7 @@
 
 namespace sluice::worker::host {
 
-class Membership final : public Sums {
+class HostMembership final : public Sums {
  public:
   /// What it needs of its process.
   struct Surroundings {
@@ -42,12 +42,12 @@ class Membership final : public Sums {
 
   /// Begins to join a job whose ranks are all on this host. `options` are validated; `secret` may
   /// be null.
-  Membership(Surroundings surroundings, const JobOptions& options, JobLabel label,
-             std::shared_ptr<const Secret> secret, Time now);
+  HostMembership(Surroundings surroundings, const JobOptions& options, JobLabel label,
+                 std::shared_ptr<const Secret> secret, Time now);
   /// Begins to join some ranks of a job.
-  Membership(Surroundings surroundings, Ranks ranks, JobLabel label,
-             std::shared_ptr<const Secret> secret, Time now);
-  ~Membership() override = default;
+  HostMembership(Surroundings surroundings, Ranks ranks, JobLabel label,
+                 std::shared_ptr<const Secret> secret, Time now);
+  ~HostMembership() override = default;
 
   State state() const override;
   const std::optional<Error>& failure() const override {
@@ -91,7 +91,7 @@ class Membership final : public Sums {
 
  private:
   static Ranks ranks_of(const JobOptions& options);
-  Membership(const Membership& of, const Pair& pair, Time now);
+  HostMembership(const HostMembership& of, const Pair& pair, Time now);
 
   OpNumber submit(OpQueue::Call&& call, Time now);
   void form(Time now);

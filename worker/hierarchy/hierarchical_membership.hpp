@@ -26,12 +26,13 @@
 
 namespace sluice::worker::hierarchy {
 
-class Membership final : public sluice::Membership {
+class HierarchicalMembership final : public sluice::Membership {
  public:
   /// `whole` is active and has no pending op.
-  Membership(JobLabel label, Placement placement, std::unique_ptr<sluice::Membership> whole,
-             Parts parts, std::uint64_t min_chunk_of_rail = kMinChunkOfRail);
-  ~Membership() override = default;
+  HierarchicalMembership(JobLabel label, Placement placement,
+                         std::unique_ptr<sluice::Membership> whole, Parts parts,
+                         std::uint64_t min_chunk_of_rail = kMinChunkOfRail);
+  ~HierarchicalMembership() override = default;
 
   /// The loop gives each of these its turns as if it were alone, and then calls advance().
   const std::vector<sluice::Membership*>& parts() const { return all_parts_; }
