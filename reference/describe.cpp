@@ -18,8 +18,8 @@
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/variable_names.hpp"
-#include "worker/config/environment.hpp"
-#include "worker/loop/metrics.hpp"
+#include "worker/config/worker_settings.hpp"
+#include "worker/loop/metrics_server.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "common/base/endpoint.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/base/source_ports.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/job_protection.hpp"

@@ -10,7 +10,7 @@
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/hand_over.hpp"
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 #include "worker/loop/attachment.hpp"
 
 namespace sluice::pktgen {

@@ -21,7 +21,7 @@
 #include "bindings/c/guarded.hpp"
 #include "bindings/c/to_c.hpp"
 #include "common/base/version.hpp"
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 
 struct sluice_options {
   sluice::Options values;

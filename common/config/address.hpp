@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/limits.hpp"
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 
 namespace sluice::config {
 

@@ -14,7 +14,7 @@
 
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
-#include "common/config/lanes.hpp"
+#include "common/config/lane_count.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/value.hpp"
 #include "common/config/variable_names.hpp"

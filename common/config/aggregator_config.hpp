@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/limits.hpp"
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/cores.hpp"

@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/net/big_endian.hpp"
 #include "common/net/igmp.hpp"
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/net/igmp.hpp"
 
 namespace sluice::net {

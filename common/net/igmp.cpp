@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/net/big_endian.hpp"
 
 namespace sluice::net {

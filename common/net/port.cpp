@@ -30,9 +30,9 @@
 #include "common/net/interrupt_thread.hpp"
 #include "common/net/kernel_interface.hpp"
 #include "common/net/peer_deadline.hpp"
+#include "common/net/socket_paths.hpp"
 #include "common/net/stuck_peer.hpp"
 #include "common/net/thread_state_guard.hpp"
-#include "common/net/unix_socket.hpp"
 
 namespace sluice::net {
 namespace {

@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/net/unix_socket.hpp"
+#include "common/net/socket_paths.hpp"
 
 namespace sluice::net {
 

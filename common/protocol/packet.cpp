@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/base/source_ports.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/keyed.hpp"

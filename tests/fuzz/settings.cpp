@@ -17,7 +17,7 @@
 
 #include "common/config/aggregator_config.hpp"
 #include "common/config/secrets.hpp"
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 
 namespace sluice::fuzz {
 namespace {

@@ -10,10 +10,10 @@
 namespace sluice::sim {
 
 using worker::host::Engine;
+using worker::host::HostOpQueue;
 using worker::host::KeyedRanks;
 using worker::host::KeyedSum;
 using worker::host::MoveSequence;
-using worker::host::OpQueue;
 using worker::host::Part;
 
 // ---------------------------------------------------------------------------------------- groups
@@ -170,7 +170,7 @@ OpNumber HostSums::submit(const worker::OpRequest& request, std::span<const std:
   if (request.keyed) {
     auto sum = std::make_unique<KeyedSum>(
         request, session_, KeyedRanks{config_.ranks, config_.self, session_.ranks, config_.of_job});
-    return submit(OpQueue::call_of(std::make_unique<MappedMoves>(*this, std::move(sum))), now);
+    return submit(HostOpQueue::call_of(std::make_unique<MappedMoves>(*this, std::move(sum))), now);
   }
   return submit({.request = request, .counts = {counts.begin(), counts.end()}}, now);
 }
@@ -180,10 +180,10 @@ OpNumber HostSums::submit(const worker::OpRequest& request, std::vector<Part> pa
 }
 
 OpNumber HostSums::submit(MoveSequence& moves, Time now) {
-  return submit(OpQueue::call_of(std::make_unique<MappedMoves>(*this, moves)), now);
+  return submit(HostOpQueue::call_of(std::make_unique<MappedMoves>(*this, moves)), now);
 }
 
-OpNumber HostSums::submit(OpQueue::Call&& call, Time now) {
+OpNumber HostSums::submit(HostOpQueue::Call&& call, Time now) {
   const OpNumber op = next_op_++;
   if (!ops_) {
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});

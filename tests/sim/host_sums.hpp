@@ -12,7 +12,7 @@
 #include "tests/sim/host_level/shared_memory.hpp"
 #include "tests/sim/random.hpp"
 #include "worker/host/engine/engine.hpp"
-#include "worker/host/engine/op_queue.hpp"
+#include "worker/host/engine/host_op_queue.hpp"
 #include "worker/host/sums.hpp"
 
 namespace sluice::sim {
@@ -130,7 +130,7 @@ class HostSums final : public worker::host::Sums {
   };
 
   void start();
-  OpNumber submit(worker::host::OpQueue::Call&& call, Time now);
+  OpNumber submit(worker::host::HostOpQueue::Call&& call, Time now);
   void collect();
   void close_if_over();
   std::optional<worker::host::Place> place_of(std::span<const std::byte> tensor);
@@ -152,7 +152,7 @@ class HostSums final : public worker::host::Sums {
   std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops without moves
   std::vector<std::uint64_t> regions_;
   Mates mates_{*this};
-  std::optional<worker::host::OpQueue> ops_;
+  std::optional<worker::host::HostOpQueue> ops_;
   std::vector<worker::Completion> completions_;
   worker::Counters counters_;
 };

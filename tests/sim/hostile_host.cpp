@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/protection.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace sluice::sim {

@@ -7,7 +7,7 @@
 
 #include "common/config/address.hpp"
 #include "common/config/cores.hpp"
-#include "common/config/lanes.hpp"
+#include "common/config/lane_count.hpp"
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/variable_names.hpp"

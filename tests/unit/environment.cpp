@@ -1,5 +1,3 @@
-#include "worker/config/environment.hpp"
-
 #include <cstdlib>
 #include <map>
 
@@ -8,6 +6,7 @@
 #include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 #include "tests/unit/catch.hpp"
+#include "worker/config/worker_settings.hpp"
 
 namespace sluice {
 namespace {

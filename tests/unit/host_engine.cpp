@@ -22,7 +22,7 @@
 #include "common/memory/descriptor.hpp"
 #include "tests/unit/catch.hpp"
 #include "worker/host/engine/engine.hpp"
-#include "worker/host/engine/op_queue.hpp"
+#include "worker/host/engine/host_op_queue.hpp"
 #include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
 
@@ -256,14 +256,14 @@ TEST_CASE("Each op that waits behind a sum of pairs has its own time-out") {
   session.streams = 1;
   session.payload_bytes = 1472;
   const JobLabel label{.job = "7"};
-  OpQueue queue(*ranks.engines[0], label, Rank{0}, 2);
+  HostOpQueue queue(*ranks.engines[0], label, Rank{0}, 2);
   OpRequest pairs;
   KeyedSums sums;
   pairs.collective = wire::Collective::kSparseAllReduce;
   pairs.keyed = {.key_bound = 100, .row_elements = 1, .result_bytes = 1000, .sums = &sums};
   for (int op = 0; op < 2; ++op)
     queue.submit(
-        OpQueue::call_of(std::make_unique<KeyedSum>(
+        HostOpQueue::call_of(std::make_unique<KeyedSum>(
             pairs, session, KeyedRanks{.all = {Rank{0}, Rank{10}}, .ranges = 2, .of_job = 2})),
         Time{});
   queue.submit({.request = sum_in_place(ranks.tensor(0, 1000))}, Time{});

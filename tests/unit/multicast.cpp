@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "tests/unit/aggregator_bench.hpp"
 #include "tests/unit/catch.hpp"
 

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/net/igmp.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/multicast_parts.hpp"

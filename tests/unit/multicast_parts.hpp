@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/base/multicast.hpp"
+#include "common/base/multicast_address.hpp"
 #include "common/net/framing.hpp"
 #include "tests/unit/frame_parts.hpp"
 

@@ -10,7 +10,7 @@
 #include "common/protocol/keyed.hpp"
 #include "worker/api/context.hpp"
 #include "worker/api/sparse_sum.hpp"
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 #include "worker/engine/op_request.hpp"
 #include "worker/hierarchy/host_id.hpp"
 #include "worker/hierarchy/join.hpp"

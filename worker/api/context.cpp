@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <mutex>
 
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <sluice/sluice.hpp>
 
-#include "worker/loop/metrics.hpp"
+#include "worker/loop/metrics_server.hpp"
 #include "worker/loop/progress.hpp"
 
 namespace sluice {

@@ -184,7 +184,7 @@ HostMembership::State HostMembership::state() const {
 OpNumber HostMembership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                                 Time now) {
   if (request.keyed)
-    return submit(OpQueue::call_of(std::make_unique<KeyedSum>(
+    return submit(HostOpQueue::call_of(std::make_unique<KeyedSum>(
                       request, session_,
                       KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job, pairs_})),
                   now);
@@ -196,10 +196,10 @@ OpNumber HostMembership::submit(const OpRequest& request, std::vector<Part> part
 }
 
 OpNumber HostMembership::submit(MoveSequence& moves, Time now) {
-  return submit(OpQueue::call_of(moves), now);
+  return submit(HostOpQueue::call_of(moves), now);
 }
 
-OpNumber HostMembership::submit(OpQueue::Call&& call, Time now) {
+OpNumber HostMembership::submit(HostOpQueue::Call&& call, Time now) {
   if (!ops_) {
     const OpNumber op = next_op_++;
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});

@@ -11,7 +11,7 @@
 #include "common/log/logger.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/host/engine/engine.hpp"
-#include "worker/host/engine/op_queue.hpp"
+#include "worker/host/engine/host_op_queue.hpp"
 #include "worker/host/group.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/host/pair_memory.hpp"
@@ -93,7 +93,7 @@ class HostMembership final : public Sums {
   static Ranks ranks_of(const JobOptions& options);
   HostMembership(const HostMembership& of, const Pair& pair, Time now);
 
-  OpNumber submit(OpQueue::Call&& call, Time now);
+  OpNumber submit(HostOpQueue::Call&& call, Time now);
   void form(Time now);
   void start();
   bool is_reached() const;
@@ -121,7 +121,7 @@ class HostMembership final : public Sums {
   std::unique_ptr<Group> group_;
   std::optional<MappedBoard> board_;
   std::unique_ptr<Engine> engine_;
-  std::optional<OpQueue> ops_;
+  std::optional<HostOpQueue> ops_;
 
   OpNumber next_op_ = 0;                 // of ops that are called after the join has failed
   std::vector<Completion> completions_;  // of these ops

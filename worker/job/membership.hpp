@@ -26,7 +26,7 @@
 #include "worker/engine/job_label.hpp"
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
-#include "worker/job/figures.hpp"
+#include "worker/job/process_figures.hpp"
 
 namespace sluice {
 

@@ -11,7 +11,7 @@
 #include "common/net/eal.hpp"
 #include "common/net/igmp.hpp"
 #include "common/protocol/packet.hpp"
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 #include "worker/memory/arena.hpp"
 
 namespace sluice {

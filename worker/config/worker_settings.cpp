@@ -1,6 +1,6 @@
 // The worker's settings from environment variables. The tables below list all of them;
 // docs/configuration.md is made from these. An empty variable counts as unset.
-#include "worker/config/environment.hpp"
+#include "worker/config/worker_settings.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,10 +1,9 @@
-#include "common/base/packet_memory.hpp"
-
 #include <algorithm>
 
 #include <unistd.h>
 
 #include "common/base/limits.hpp"
+#include "common/base/packet_memory.hpp"
 #include "common/config/aggregator_config.hpp"
 
 namespace sluice::config {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/time.hpp"
-#include "worker/job/figures.hpp"
+#include "worker/job/process_figures.hpp"
 #include "worker/memory/fork_generation.hpp"
 
 namespace sluice {

@@ -1,4 +1,4 @@
-#include "common/config/lanes.hpp"
+#include "common/config/lane_count.hpp"
 
 #include <algorithm>
 

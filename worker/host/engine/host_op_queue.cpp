@@ -1,4 +1,4 @@
-#include "worker/host/engine/op_queue.hpp"
+#include "worker/host/engine/host_op_queue.hpp"
 
 #include <utility>
 
@@ -6,23 +6,23 @@
 
 namespace sluice::worker::host {
 
-OpQueue::OpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks)
+HostOpQueue::HostOpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks)
     : engine_(engine), label_(label), self_(self), ranks_(ranks) {}
 
-OpQueue::Call OpQueue::call_of(MoveSequence& moves) {
+HostOpQueue::Call HostOpQueue::call_of(MoveSequence& moves) {
   OpRequest request;  // a request that nobody sums
   request.timeout = moves.request().timeout;
   request.number_in_errors = moves.request().number_in_errors;
   return {.request = request, .moves = &moves};
 }
 
-OpQueue::Call OpQueue::call_of(std::unique_ptr<MoveSequence> moves) {
+HostOpQueue::Call HostOpQueue::call_of(std::unique_ptr<MoveSequence> moves) {
   Call call = call_of(*moves);
   call.owned = std::move(moves);
   return call;
 }
 
-OpNumber OpQueue::submit(Call&& call, Time now) {
+OpNumber HostOpQueue::submit(Call&& call, Time now) {
   const OpNumber op = next_op_++;
   waiting_.push_back(std::move(call));
   begin_waiting(now);
@@ -30,7 +30,7 @@ OpNumber OpQueue::submit(Call&& call, Time now) {
   return op;
 }
 
-void OpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
+void HostOpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
   if (op >= first_waiting()) {
     Call& call = waiting_[op - first_waiting()];
     call.request.timeout = timeout;
@@ -41,11 +41,11 @@ void OpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
   }
 }
 
-bool OpQueue::awaits_arrivals() const {
+bool HostOpQueue::awaits_arrivals() const {
   return !under_way_ && !waiting_.empty() && waiting_.front().request.device.has_value();
 }
 
-bool OpQueue::turn(Time now) {
+bool HostOpQueue::turn(Time now) {
   if (awaits_arrivals()) begin_waiting(now);
   end_overdue(now);
   const bool any = engine_.turn(now);
@@ -55,7 +55,7 @@ bool OpQueue::turn(Time now) {
 
 /// An op behind one of several moves waits for the end of it: each rank submits the further moves,
 /// and all ranks must submit ops in the same order.
-void OpQueue::begin_waiting(Time now) {
+void HostOpQueue::begin_waiting(Time now) {
   while (!under_way_ && !waiting_.empty()) {
     if (!is_over() && !has_arrived(waiting_.front().request)) return;
     Call next = std::move(waiting_.front());
@@ -70,7 +70,7 @@ void OpQueue::begin_waiting(Time now) {
   }
 }
 
-void OpQueue::begin(Call&& call) {
+void HostOpQueue::begin(Call&& call) {
   OpRequest request = call.request;
   if (request.device) take_from_device(request);
   const OpNumber op = engine_.submit(
@@ -78,7 +78,7 @@ void OpQueue::begin(Call&& call) {
   if (call.request.device && !is_over()) on_device_.emplace(op, call.request);
 }
 
-void OpQueue::submit_move(Time now) {
+void HostOpQueue::submit_move(Time now) {
   MoveSequence& moves = *under_way_->moves;
   try {
     const bool is_first = moves.is_first();
@@ -94,7 +94,7 @@ void OpQueue::submit_move(Time now) {
 }
 
 /// The engine checks the time-outs of ops that it has begun.
-void OpQueue::end_overdue(Time now) {
+void HostOpQueue::end_overdue(Time now) {
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const OpRequest& request = waiting_[i].request;
     if (now < request.timeout.due) continue;
@@ -109,7 +109,7 @@ void OpQueue::end_overdue(Time now) {
   }
 }
 
-void OpQueue::collect(Time now) {
+void HostOpQueue::collect(Time now) {
   for (Completion& completion : engine_.take_completions()) {
     if (const auto found = on_device_.find(completion.op); found != on_device_.end()) {
       if (!completion.error) give_to_device(found->second);
@@ -130,7 +130,7 @@ void OpQueue::collect(Time now) {
     completions_.push_back(std::move(completion));
 }
 
-void OpQueue::end_move(const Completion& completion, Time now) {
+void HostOpQueue::end_move(const Completion& completion, Time now) {
   if (completion.error) return end_moves(completion.error);
   MoveSequence& moves = *under_way_->moves;
   try {
@@ -144,7 +144,7 @@ void OpQueue::end_move(const Completion& completion, Time now) {
   begin_waiting(now);
 }
 
-void OpQueue::end_moves(const std::optional<Error>& error) {
+void HostOpQueue::end_moves(const std::optional<Error>& error) {
   completions_.push_back({.op = moves_number_,
                           .statistics = under_way_->moves->statistics(),
                           .error = error ? std::optional(error->of_op(moves_number_)) : error});

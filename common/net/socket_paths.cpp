@@ -1,4 +1,4 @@
-#include "common/net/unix_socket.hpp"
+#include "common/net/socket_paths.hpp"
 
 #include <charconv>
 #include <filesystem>

@@ -25,7 +25,7 @@
 
 namespace sluice::worker::host {
 
-class OpQueue {
+class HostOpQueue {
  public:
   /// An op as the caller has called it.
   struct Call {
@@ -41,9 +41,9 @@ class OpQueue {
 
   /// `engine` and `label` outlive this queue, which alone submits ops to the engine. The engine
   /// has `ranks` ranks; `self` is this rank's number in the job.
-  OpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks);
-  OpQueue(const OpQueue&) = delete;
-  OpQueue& operator=(const OpQueue&) = delete;
+  HostOpQueue(Engine& engine, const JobLabel& label, Rank self, std::uint16_t ranks);
+  HostOpQueue(const HostOpQueue&) = delete;
+  HostOpQueue& operator=(const HostOpQueue&) = delete;
 
   /// Ops are numbered from 0 as they are called.
   OpNumber submit(Call&& call, Time now);

@@ -1,4 +1,4 @@
-#include "worker/loop/metrics.hpp"
+#include "worker/loop/metrics_server.hpp"
 
 #include <chrono>
 #include <sstream>
