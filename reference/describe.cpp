@@ -12,8 +12,8 @@
 
 #include "aggregator/monitoring/metrics.hpp"
 #include "bench/flags.hpp"
-#include "bench/perf/options.hpp"
-#include "bench/pktgen/options.hpp"
+#include "bench/perf/perf_options.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
 #include "bindings/mpi/settings.hpp"
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "bench/perf/options.hpp"
+#include "bench/perf/perf_options.hpp"
 
 namespace sluice::perf {
 

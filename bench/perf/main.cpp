@@ -9,8 +9,8 @@
 #include "bench/json_file.hpp"
 #include "bench/perf/measure.hpp"
 #include "bench/perf/mix.hpp"
-#include "bench/perf/options.hpp"
-#include "bench/perf/report.hpp"
+#include "bench/perf/perf_options.hpp"
+#include "bench/perf/perf_report.hpp"
 #include "common/base/version.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "bench/perf/reference.hpp"
+#include "bench/perf/reference_block.hpp"
 #include "bench/perf/tensors.hpp"
 
 namespace sluice::perf {

@@ -6,8 +6,8 @@
 #include <sluice/sluice.hpp>
 
 #include "bench/perf/buffers.hpp"
-#include "bench/perf/options.hpp"
-#include "bench/perf/report.hpp"
+#include "bench/perf/perf_options.hpp"
+#include "bench/perf/perf_report.hpp"
 
 namespace sluice::perf {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "bench/pktgen/schedule.hpp"
+#include "bench/pktgen/block_schedule.hpp"
 #include "common/protocol/wire.hpp"
 #include "rounds/waiting_end.hpp"
 

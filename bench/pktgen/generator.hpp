@@ -1,7 +1,7 @@
 // Acts as all ranks of one job at one aggregator, or at one of its lanes: packets and the time come
 // in, packets go out. It has no I/O, threads or clocks, as the worker's engine, and keeps the same
 // rules (docs/protocol.md, rules 1 to 11 and 24 to 25). But it has no tensors: blocks have known
-// values, and which of them are non-zero is known beforehand (Schedule). So a packet costs a
+// values, and which of them are non-zero is known beforehand (BlockSchedule). So a packet costs a
 // header, a copy and little more.
 //
 // Each rank has its own UDP port, first_udp_port + rank or the one that the aggregator chooses for
@@ -23,9 +23,9 @@
 
 #include <sluice/error.hpp>
 
+#include "bench/pktgen/block_schedule.hpp"
 #include "bench/pktgen/flow.hpp"
 #include "bench/pktgen/known_values.hpp"
-#include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/tally.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
@@ -84,7 +84,7 @@ class Generator {
   /// Why the job ended early.
   const std::optional<Error>& failure() const { return failure_; }
   const Session& session() const { return ranks_.front().membership->agreed(); }  ///< once active
-  const Schedule& schedule() const { return *schedule_; }                         ///< once active
+  const BlockSchedule& schedule() const { return *schedule_; }                    ///< once active
   const Tally& tally() const { return tally_; }
 
   /// Nanoseconds from a DATA to the RESULT that it completed, since it was last cleared.
@@ -140,7 +140,7 @@ class Generator {
   const GeneratorOptions options_;
   std::vector<RankState> ranks_;
   std::array<std::optional<Rank>, kSourcePortsOfLane> at_source_ports_;
-  std::optional<Schedule> schedule_;
+  std::optional<BlockSchedule> schedule_;
   std::optional<KnownValues> values_;
   wire::Descriptor descriptor_;
   std::size_t columns_bytes_ = 0;

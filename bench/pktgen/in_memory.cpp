@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/pktgen/lanes.hpp"
+#include "bench/pktgen/run_lanes.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"

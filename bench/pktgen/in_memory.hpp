@@ -1,8 +1,8 @@
 // A run against a lane in this process.
 #pragma once
 
-#include "bench/pktgen/options.hpp"
-#include "bench/pktgen/report.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 #include "bench/pktgen/run.hpp"
 
 namespace sluice::pktgen {

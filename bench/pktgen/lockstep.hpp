@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
 #include "bench/pktgen/rate_search.hpp"
 #include "bench/pktgen/window.hpp"
 #include "common/protocol/session.hpp"

@@ -15,9 +15,9 @@
 
 #include "bench/json_file.hpp"
 #include "bench/pktgen/in_memory.hpp"
-#include "bench/pktgen/options.hpp"
 #include "bench/pktgen/over_ports.hpp"
-#include "bench/pktgen/report.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 #include "common/base/version.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include <sluice/error.hpp>
 
-#include "bench/pktgen/lanes.hpp"
+#include "bench/pktgen/run_lanes.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/hand_over.hpp"

@@ -1,8 +1,8 @@
 // A run with an aggregator in another process, over a vhost directory or a network port.
 #pragma once
 
-#include "bench/pktgen/options.hpp"
-#include "bench/pktgen/report.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 #include "bench/pktgen/run.hpp"
 
 namespace sluice::pktgen {

@@ -9,8 +9,8 @@
 #include "bench/pktgen/generator.hpp"
 #include "bench/pktgen/lockstep.hpp"
 #include "bench/pktgen/memory_lane.hpp"
-#include "bench/pktgen/options.hpp"
 #include "bench/pktgen/pacer.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
 #include "bench/pktgen/window.hpp"
 #include "common/base/idle.hpp"
 

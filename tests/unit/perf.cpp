@@ -18,10 +18,10 @@
 
 #include "bench/json_file.hpp"
 #include "bench/perf/element.hpp"
-#include "bench/perf/options.hpp"
 #include "bench/perf/pattern.hpp"
-#include "bench/perf/reference.hpp"
-#include "bench/perf/report.hpp"
+#include "bench/perf/perf_options.hpp"
+#include "bench/perf/perf_report.hpp"
+#include "bench/perf/reference_block.hpp"
 #include "bench/perf/tensors.hpp"
 #include "tests/unit/catch.hpp"
 

@@ -6,14 +6,14 @@
 #include <thread>
 
 #include "bench/perf/element.hpp"
+#include "bench/pktgen/block_schedule.hpp"
 #include "bench/pktgen/histogram.hpp"
 #include "bench/pktgen/known_values.hpp"
 #include "bench/pktgen/lockstep.hpp"
-#include "bench/pktgen/options.hpp"
 #include "bench/pktgen/pacer.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 #include "bench/pktgen/rate_search.hpp"
-#include "bench/pktgen/report.hpp"
-#include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/stage_clock.hpp"
 #include "tests/unit/catch.hpp"
 
@@ -192,7 +192,7 @@ TEMPLATE_TEST_CASE("Known values have known sums", "", float, double, Float16, B
 TEST_CASE("A schedule says of every op what geometry and pattern say") {
   const Session session{.ranks = 3, .streams = 5, .block_elements = 32, .payload_bytes = 508};
   const PatternOptions options{.rows = 130, .density = 0.05, .seed = 9};
-  const Schedule schedule(session, options);
+  const BlockSchedule schedule(session, options);
   for (const OpNumber op : {0, 3, 17}) {
     const Geometry& g = schedule.geometry();
     const Geometry geometry = Geometry::make(g.element_count, g.type, 32, 508, 5, op);

@@ -2,7 +2,7 @@
 // adds them all up. MPI takes parts of different sizes, so nothing is padded.
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
-#include "bench/lib/peers/sparse/split.hpp"
+#include "bench/lib/peers/sparse/split_stage.hpp"
 
 namespace sparse {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
 #include "bench/lib/peers/sparse/qsgd.hpp"
-#include "bench/lib/peers/sparse/split.hpp"
+#include "bench/lib/peers/sparse/split_stage.hpp"
 
 namespace sparse {
 namespace {

@@ -18,10 +18,10 @@
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
 #include "bench/lib/peers/sparse/check.hpp"
-#include "bench/lib/peers/sparse/flags.hpp"
 #include "bench/lib/peers/sparse/input.hpp"
 #include "bench/lib/peers/sparse/network.hpp"
 #include "bench/lib/peers/sparse/self_test.hpp"
+#include "bench/lib/peers/sparse/sparse_flags.hpp"
 #include "bench/lib/peers/sparse/stream.hpp"
 
 namespace sparse {

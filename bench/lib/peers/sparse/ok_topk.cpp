@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
-#include "bench/lib/peers/sparse/split.hpp"
+#include "bench/lib/peers/sparse/split_stage.hpp"
 
 namespace sparse {
 namespace {

@@ -2,7 +2,7 @@
 // the merged ranges, always as pairs.
 
 #include "bench/lib/peers/sparse/algorithm.hpp"
-#include "bench/lib/peers/sparse/split.hpp"
+#include "bench/lib/peers/sparse/split_stage.hpp"
 
 namespace sparse {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/perf/reference.hpp"
+#include "bench/perf/reference_block.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "bench/pktgen/report.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 
 #include <array>
 #include <cinttypes>

@@ -1,4 +1,4 @@
-#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
 
 #include <algorithm>
 #include <limits>

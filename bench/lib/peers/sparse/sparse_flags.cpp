@@ -1,4 +1,4 @@
-#include "bench/lib/peers/sparse/flags.hpp"
+#include "bench/lib/peers/sparse/sparse_flags.hpp"
 
 #include <algorithm>
 #include <charconv>

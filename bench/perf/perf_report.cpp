@@ -1,4 +1,4 @@
-#include "bench/perf/report.hpp"
+#include "bench/perf/perf_report.hpp"
 
 #include <algorithm>
 #include <cinttypes>

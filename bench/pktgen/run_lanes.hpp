@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "bench/pktgen/lockstep.hpp"
-#include "bench/pktgen/options.hpp"
-#include "bench/pktgen/report.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
+#include "bench/pktgen/pktgen_report.hpp"
 #include "bench/pktgen/run.hpp"
 
 namespace sluice::pktgen {

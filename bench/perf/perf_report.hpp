@@ -8,8 +8,8 @@
 
 #include <sluice/types.hpp>
 
-#include "bench/perf/options.hpp"
 #include "bench/perf/pattern.hpp"
+#include "bench/perf/perf_options.hpp"
 
 namespace sluice::perf {
 

@@ -1,4 +1,4 @@
-#include "bench/perf/options.hpp"
+#include "bench/perf/perf_options.hpp"
 
 #include <limits>
 #include <sstream>

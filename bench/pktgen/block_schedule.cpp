@@ -1,4 +1,4 @@
-#include "bench/pktgen/schedule.hpp"
+#include "bench/pktgen/block_schedule.hpp"
 
 namespace sluice::pktgen {
 namespace {
@@ -14,7 +14,7 @@ Geometry geometry_of(const Session& session, const PatternOptions& options) {
 
 }  // namespace
 
-Schedule::Schedule(const Session& session, const PatternOptions& options)
+BlockSchedule::BlockSchedule(const Session& session, const PatternOptions& options)
     : geometry_(geometry_of(session, options)),
       ranks_(session.ranks),
       rows_(options.rows),
@@ -33,7 +33,7 @@ Schedule::Schedule(const Session& session, const PatternOptions& options)
         }
 }
 
-RankSet Schedule::owners(std::uint16_t turn, std::uint8_t column, Row row) const {
+RankSet BlockSchedule::owners(std::uint16_t turn, std::uint8_t column, Row row) const {
   RankSet set;
   for (std::uint16_t r = 0; r < ranks_; ++r)
     if (owns(turn, Rank{r}, column, row)) set.insert(Rank{r});

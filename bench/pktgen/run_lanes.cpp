@@ -1,4 +1,4 @@
-#include "bench/pktgen/lanes.hpp"
+#include "bench/pktgen/run_lanes.hpp"
 
 #include <exception>
 #include <thread>

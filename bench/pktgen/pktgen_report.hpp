@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/pktgen_options.hpp"
 #include "bench/pktgen/window.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/session.hpp"

@@ -31,9 +31,9 @@ struct PatternOptions {
   std::uint64_t seed = 1;
 };
 
-class Schedule {
+class BlockSchedule {
  public:
-  Schedule(const Session& session, const PatternOptions& options);
+  BlockSchedule(const Session& session, const PatternOptions& options);
 
   /// The geometry of every op, without its first stream.
   const Geometry& geometry() const { return geometry_; }
