@@ -14,7 +14,7 @@
 #include "bench/flags.hpp"
 #include "bench/perf/perf_options.hpp"
 #include "bench/pktgen/pktgen_options.hpp"
-#include "bindings/mpi/settings.hpp"
+#include "bindings/mpi/mpi_settings.hpp"
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/variable_names.hpp"

@@ -7,9 +7,9 @@
 #include "bindings/mpi/error_codes.hpp"
 #include "bindings/mpi/mpi_memberships.hpp"
 #include "bindings/mpi/mpi_progress.hpp"
+#include "bindings/mpi/mpi_settings.hpp"
 #include "bindings/mpi/negotiation.hpp"
 #include "bindings/mpi/requests.hpp"
-#include "bindings/mpi/settings.hpp"
 
 namespace sluice_mpi {
 

@@ -18,7 +18,7 @@
 
 #include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/mpi_progress.hpp"
-#include "bindings/mpi/settings.hpp"
+#include "bindings/mpi/mpi_settings.hpp"
 
 namespace sluice_mpi {
 

@@ -7,9 +7,9 @@
 
 #include <sluice/sluice.hpp>
 
-#include "examples/section_trainer/report.hpp"
-#include "examples/section_trainer/settings.hpp"
+#include "examples/section_trainer/run_report.hpp"
 #include "examples/section_trainer/trainer.hpp"
+#include "examples/section_trainer/trainer_settings.hpp"
 #include "examples/section_trainer/verdict.hpp"
 
 namespace section_trainer {

@@ -7,7 +7,7 @@
 
 #include <sluice/sluice.hpp>
 
-#include "examples/section_trainer/figures.hpp"
+#include "examples/section_trainer/epoch_figures.hpp"
 #include "examples/section_trainer/model.hpp"
 #include "examples/section_trainer/plan.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <sodium.h>
 
-#include "examples/section_trainer/reference.hpp"
+#include "examples/section_trainer/train_alone.hpp"
 
 namespace section_trainer {
 namespace {

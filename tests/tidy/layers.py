@@ -92,7 +92,7 @@ LAYERS = [
     (r"bench/perf/",         [r"bench/", r"sluice/", r"common/base/version\.hpp"],
      [r"boost/", r"nlohmann/"]),
     (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
-    (r"reference/",          [r"bench/", r"bindings/mpi/settings\.hpp", r"common/config/",
+    (r"reference/",          [r"bench/", r"bindings/mpi/mpi_settings\.hpp", r"common/config/",
                               r"common/base/version\.hpp", r"worker/config/worker_settings\.hpp",
                               r"(aggregator/monitoring/metrics|worker/loop/metrics_server)\.hpp"],
      [r"boost/", r"nlohmann/"]),

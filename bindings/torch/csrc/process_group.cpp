@@ -7,10 +7,10 @@
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 #include "bindings/torch/csrc/layout_tag.hpp"
+#include "bindings/torch/csrc/operation_steps.hpp"
 #include "bindings/torch/csrc/sparse.hpp"
-#include "bindings/torch/csrc/steps.hpp"
+#include "bindings/torch/csrc/torch_work.hpp"
 #include "bindings/torch/csrc/without_gil.hpp"
-#include "bindings/torch/csrc/work.hpp"
 
 namespace sluice_torch {
 namespace {

@@ -1,4 +1,4 @@
-#include "bindings/torch/csrc/steps.hpp"
+#include "bindings/torch/csrc/operation_steps.hpp"
 
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "bindings/mpi/settings.hpp"
+#include "bindings/mpi/mpi_settings.hpp"
 
 #include <charconv>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "examples/section_trainer/reference.hpp"
+#include "examples/section_trainer/train_alone.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "examples/section_trainer/settings.hpp"
+#include "examples/section_trainer/trainer_settings.hpp"
 
 #include <iostream>
 #include <stdexcept>

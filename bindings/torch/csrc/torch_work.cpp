@@ -1,4 +1,4 @@
-#include "bindings/torch/csrc/work.hpp"
+#include "bindings/torch/csrc/torch_work.hpp"
 
 #include <utility>
 

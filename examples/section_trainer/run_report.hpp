@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <iosfwd>
 
-#include "examples/section_trainer/figures.hpp"
+#include "examples/section_trainer/epoch_figures.hpp"
 #include "examples/section_trainer/plan.hpp"
 #include "examples/section_trainer/records.hpp"
 

@@ -1,4 +1,4 @@
-#include "examples/section_trainer/report.hpp"
+#include "examples/section_trainer/run_report.hpp"
 
 #include <algorithm>
 #include <cstdio>
