@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/lib/peers/sparse/network.hpp"
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse {
 

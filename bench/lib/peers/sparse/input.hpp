@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse {
 

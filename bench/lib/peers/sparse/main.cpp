@@ -22,7 +22,7 @@
 #include "bench/lib/peers/sparse/network.hpp"
 #include "bench/lib/peers/sparse/self_test.hpp"
 #include "bench/lib/peers/sparse/sparse_flags.hpp"
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse::qsgd {
 

@@ -11,7 +11,7 @@
 #include "bench/lib/peers/sparse/input.hpp"
 #include "bench/lib/peers/sparse/ok_topk.hpp"
 #include "bench/lib/peers/sparse/qsgd.hpp"
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 namespace sparse {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/lib/peers/sparse/stream.hpp"
+#include "bench/lib/peers/sparse/sparse_stream.hpp"
 
 #include <algorithm>
 #include <bit>
