@@ -40,23 +40,23 @@ struct Flags {
 };
 constexpr std::uint32_t kWarmUp = 2;
 
-/// The least size of pairs with these keys, as runs of chunks on a job's streams.
+/// The size of pairs with these keys, as runs on a job's streams, without the headers of runs.
 std::size_t wire_bytes(std::span<const std::uint64_t> keys, std::uint64_t key_bound) {
   sluice::Session session;
   session.streams = sluice::defaults::kStreams;
   session.payload_bytes = sluice::defaults::kNetworkMtu - 28;
   const auto geometry = sluice::KeyedGeometry::make(key_bound, 1, sluice::ElementType::kFloat32,
                                                     session, sluice::OpNumber{0});
-  const sluice::ChunkFormat format = geometry->format();
-  std::vector<std::uint64_t> next(geometry->streams);  // the least number of its next chunk
+  std::vector<std::vector<std::uint64_t>> places(geometry->used_streams());
+  for (const std::uint64_t key : keys)
+    places[geometry->deal(geometry->stripe_of(key)).place].push_back(geometry->local_of(key));
   std::size_t bytes = 0;
-  for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
-    const std::uint64_t chunk = geometry->chunk_of(keys[begin]);
-    while (end < keys.size() && geometry->chunk_of(keys[end]) == chunk) ++end;
-    std::uint64_t& lowest = next[geometry->stream_of(chunk).value];
-    bytes += format.bytes(chunk - lowest, end - begin);
-    lowest = chunk + 1;
-  }
+  for (const auto& of_place : places)
+    for (std::span<const std::uint64_t> left(of_place); !left.empty();) {
+      const auto plan = sluice::plan_run(left, run_room(session), geometry->format(), false);
+      bytes += plan.bytes - sizeof(sluice::wire::RunHeader);
+      left = left.subspan(plan.coding.keys);
+    }
   return bytes;
 }
 

@@ -173,6 +173,7 @@ bool Job::begin_streams(Time now) {
   context_.counters = {};
   assert(streams_.empty());
   streams_.reserve(session.streams_of(session.shard));
+  engine_.scratch.reserve(session);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
     streams_.emplace_back(context_, StreamId{s}, now);

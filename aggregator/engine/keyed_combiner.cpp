@@ -11,6 +11,13 @@
 namespace sluice::aggregator {
 namespace {
 
+/// A chunk, at least.
+constexpr std::uint64_t kLeastWindow = 256;
+static_assert(kLeastWindow >> kMostChunkBits != 0);
+
+/// Keys are passed over in steps, in which 32 bits suffice to tell them apart.
+constexpr std::uint64_t kFarthest = std::uint64_t{1} << 31;
+
 std::byte* aligned_bytes(std::size_t size) {
   return static_cast<std::byte*>(
       ::operator new (size, std::align_val_t{numeric::kAccumulatorAlignment}));
@@ -18,21 +25,21 @@ std::byte* aligned_bytes(std::size_t size) {
 
 }  // namespace
 
-bool KeyedCursor::seek(std::uint64_t lowest) {
-  for (;;) {
-    const auto read = rest.next(chunk);
-    if (read == ChunkReader::Read::kMalformed) return false;
-    if (read == ChunkReader::Read::kEnd) chunk.number = kNoChunk;
-    if (chunk.number >= lowest) return true;
-  }
-}
-
 KeyedScratch::KeyedScratch()
-    : sums_(aligned_bytes(2 * kRowsBytes)),
+    : keys_(std::make_unique<std::uint64_t[]>(kMostKeys)),
+      sums_(aligned_bytes(kRowsBytes)),
+      has_sum_(kMostKeys),
       rows_(std::make_unique<std::byte[]>(kRowsBytes)),
       widened_(std::make_unique<std::byte[]>(2 * kRowsBytes)),
       run_(std::make_unique<std::byte[]>(limits::kMaxPayload)) {
-  std::memset(sums_.get(), 0, 2 * kRowsBytes);
+  std::memset(sums_.get(), 0, kRowsBytes);
+  rejected_.reserve(limits::kMostRejected);
+}
+
+void KeyedScratch::reserve(const Session& session) {
+  const std::size_t most = 2 * std::size_t{session.payload_bytes};  // of a run; 4 bits are least
+  grown(offsets_, session.ranks * most);
+  grown(places_, most);
 }
 
 bool KeyedCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
@@ -66,104 +73,158 @@ bool KeyedCombiner::contradicts(const Packet& packet) const {
 bool KeyedCombiner::fits(const Packet& packet) const {
   const auto& data = packet.as<wire::KeyValueData>();
   if (!wire::same(packet.shape(), shape_) || data.horizon != horizon_) return false;
-  if (data.following != kNoChunk && !is_of_stream(data.following)) return false;
-  ChunkReader reader(packet.run(), format_);
-  PackedChunk chunk;  // its keys were checked with the packet
-  std::uint64_t last = 0;
-  bool all = true;
-  while (all && reader.next(chunk) == ChunkReader::Read::kChunk) {
-    last = chunk.number;
-    all = is_of_stream(last);
-  }
-  return all && (packet.run().empty() || last < data.following);
+  if (chunk_begin(data.horizon) != data.horizon) return false;
+  const std::uint64_t bound = geometry_.local_bound(geometry_.place_of(stream_));
+  const bool goes_on = data.following != kNoKey;
+  if (goes_on && (data.following >= bound || chunk_begin(data.following) != data.following))
+    return false;
+  const auto run = RunView::parse(packet.run());
+  if (!run) return false;
+  if (run->coding.keys == 0) return true;
+  const auto last = KeyReader(*run).last(run->coding.escapes);
+  return last && *last < (goes_on ? std::uint64_t{data.following} : bound);
 }
 
-void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
+void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer, KeyedScratch& scratch) {
   Run& run = runs_[w.value];
   run.following = packet.as<wire::KeyValueData>().following;
-  run.left.rest = ChunkReader(packet.run(), format_);
+  const RunView view = RunView::parse(packet.run()).value_or(RunView{});
+  run.left = {.keys = KeyReader(view), .rows = view.rows};
   run.buffer = std::move(buffer);
-  // A run may begin with delivered chunks: an aggregator that takes over gets them again.
-  const bool is_read = run.left.seek(horizon_);
-  assert(is_read);  // the run was checked with the packet
+  // A run may begin with delivered keys: an aggregator that takes over gets them again.
+  skip(run.left, horizon_, scratch);
 }
 
-struct KeyedCombiner::Summed {
-  ChunkKeys keys;
-  std::array<std::uint8_t, 256> offsets;
-  std::size_t count;  // of offsets; at least 1
+// ---------------------------------------------------------------------------------------- reading
+/// Passes over the keys below `to`, and their rows.
+void KeyedCombiner::skip(KeyedCursor& cursor, std::uint64_t to, KeyedScratch& scratch) const {
+  if (cursor.keys.next() >= to) return;
+  std::uint32_t* const offsets = KeyedScratch::grown(scratch.places_, cursor.keys.left());
+  while (cursor.keys.next() < to) {
+    const std::uint64_t base = chunk_begin(cursor.keys.next());
+    const std::uint64_t size = std::min<std::uint64_t>(to - base, kFarthest);
+    const std::size_t count = cursor.keys.read_below(base + size, base, offsets);
+    take_rows(cursor, {offsets, count}, nullptr);
+  }
+}
+
+/// Takes the rows of the next keys from a run. Returns where they are; scaled rows are decoded to
+/// `widened`, unless that is null. Keys are counted from the begin of a chunk.
+const std::byte* KeyedCombiner::take_rows(KeyedCursor& cursor,
+                                          std::span<const std::uint32_t> offsets,
+                                          std::byte* widened) const {
+  const std::byte* const rows = cursor.rows.data();
+  if (!format_.is_scaled()) {
+    cursor.rows = cursor.rows.subspan(format_.rows_bytes(offsets.size()));
+    return rows;
+  }
+  std::byte* out = widened;
+  for (std::size_t first = 0, end; first < offsets.size(); first = end) {
+    const std::uint64_t chunk = format_.chunk_of(offsets[first]);
+    for (end = first + 1; end < offsets.size() && format_.chunk_of(offsets[end]) == chunk;) ++end;
+    wire::Le<std::int16_t> scale;
+    std::memcpy(&scale, cursor.rows.data(), sizeof scale);
+    const std::size_t elements = (end - first) * geometry_.row_elements;
+    if (out != nullptr) {
+      numeric::decode(geometry_.type, out, cursor.rows.data() + sizeof scale,
+                      {elements, 0, elements}, scale);
+      out += elements * sizeof(float);
+    }
+    cursor.rows = cursor.rows.subspan(sizeof scale + format_.rows_bytes(end - first));
+  }
+  return widened;
+}
+
+/// The keys of the running round that are looked at together.
+struct KeyedCombiner::Window {
+  std::uint64_t base = 0;
+  std::uint32_t end = 0;  // counted from the base, as all keys
 };
 
-/// Adds the rows of one chunk, lowest rank first.
-void KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& sum) const {
-  sum.keys = {};
-  KeyedChunk chunk;
-  for (std::uint16_t r = 0; r < runs_.size(); ++r) {
-    const PackedChunk& packed = scratch.cursors_[r].chunk;
-    if (packed.number != number) continue;
-    chunk.number = number;
-    chunk.count = packed.count;
-    chunk.rows = ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data());
-    assert(chunk.rows != nullptr);  // its keys were checked with the packet
-    if (format_.is_scaled()) {
-      const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
-      numeric::decode(geometry_.type, scratch.widened_.get(), chunk.rows, {elements, 0, elements},
-                      packed.scale);
-      chunk.rows = scratch.widened_.get();
+/// Reads all ranks' keys of the window.
+void KeyedCombiner::read_window(const Window& window, KeyedScratch& scratch) const {
+  std::size_t all = 0;
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    KeyedCursor& cursor = scratch.cursors_[r];
+    scratch.before_[r] = cursor;
+    std::uint32_t* const offsets =
+        KeyedScratch::grown(scratch.offsets_, all + cursor.keys.left()) + all;
+    const std::size_t count =
+        cursor.keys.read_below(window.base + window.end, window.base, offsets);
+    scratch.window_.insert({offsets, count});
+    scratch.in_window_[r] = static_cast<std::uint32_t>(count);
+    all += count;
+  }
+}
+
+// ----------------------------------------------------------------------------------------- adding
+/// Adds the window's rows below its end, lowest rank first.
+void KeyedCombiner::add_window(const Window& window, KeyedScratch& scratch) const {
+  std::uint32_t* offsets = scratch.offsets_.data();
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    const std::span all(offsets, scratch.in_window_[r]);
+    offsets += all.size();
+    std::size_t count = all.size();
+    while (count > 0 && all[count - 1] >= window.end) --count;
+    const auto keys = all.first(count);
+    KeyedCursor& cursor = scratch.cursors_[r];
+    std::uint32_t* const places =
+        KeyedScratch::grown(scratch.places_, scratch.before_[r].keys.left());
+    if (count != all.size()) {  // the others are left for later
+      cursor = scratch.before_[r];
+      cursor.keys.read_below(window.base + window.end, window.base, places);
     }
-    add(chunk, sum.keys, scratch.sums_.get());
-    for (std::size_t i = 0; i < chunk.count; ++i) sum.keys.insert(chunk.offsets[i]);
+    const std::byte* const rows = take_rows(cursor, keys, scratch.widened_.get());
+    for (std::size_t i = 0; i < count; ++i) places[i] = scratch.window_.place_of(keys[i]);
+    add({places, count}, rows, scratch);
   }
-  sum.count = sum.keys.write(sum.offsets);
 }
 
-/// Adds one rank's rows. `has` are the keys that already have a sum.
-void KeyedCombiner::add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const {
-  const std::size_t row = geometry_.row_elements;
+/// Adds one rank's rows to the sums at these places.
+void KeyedCombiner::add(std::span<const std::uint32_t> places, const std::byte* rows,
+                        KeyedScratch& scratch) const {
+  std::byte* const sums = scratch.sums_.get();
+  const std::size_t row = geometry_.row_elements, row_bytes = geometry_.row_bytes();
   if (begins_with_zero_ && row == 1) {
-    reduction_->combine_at(sums, chunk.rows, chunk.offsets.data(), chunk.count);
+    reduction_->combine_at(sums, rows, places.data(), places.size());
     return;
   }
-  // Neighbouring keys are added in one call if all of them have a sum, or if none has.
-  for (std::size_t first = 0, end; first < chunk.count; first = end) {
-    const std::uint8_t offset = chunk.offsets[first];
-    const bool adds = begins_with_zero_ || has.contains(offset);
-    for (end = first + 1; end < chunk.count && chunk.offsets[end] == offset + (end - first) &&
-                          (begins_with_zero_ || has.contains(chunk.offsets[end]) == adds);)
+  // Neighbours are added in one call if all of them have a sum, or if none has.
+  std::uint8_t* const has = scratch.has_sum_.data();
+  for (std::size_t first = 0, end; first < places.size(); first = end) {
+    const std::uint32_t place = places[first];
+    const bool adds = begins_with_zero_ || has[place] != 0;
+    for (end = first + 1; end < places.size() && places[end] == place + (end - first) &&
+                          (begins_with_zero_ || (has[places[end]] != 0) == adds);)
       ++end;
-    (adds ? reduction_->combine : reduction_->load)(sums + offset * sum_bytes_,
-                                                    chunk.rows + first * geometry_.row_bytes(),
-                                                    (end - first) * row);
+    (adds ? reduction_->combine : reduction_->load)(sums + place * sum_bytes_,
+                                                    rows + first * row_bytes, (end - first) * row);
+    std::fill_n(has + place, end - first, std::uint8_t{1});
   }
 }
 
-/// Writes the sums in the form in which they travel or will be scaled. Sets them to zero for the
-/// next chunk.
-void KeyedCombiner::store(std::byte* rows, std::byte* sums,
-                          std::span<const std::uint8_t> offsets) const {
-  const auto ranks = static_cast<std::uint32_t>(runs_.size());
-  const std::size_t row = geometry_.row_elements;
-  if (begins_with_zero_ && row == 1 && sum_bytes_ == sizeof(std::uint32_t)) {
-    constexpr std::uint32_t kZero = 0;
-    reduction_->store_from(rows, sums, offsets.data(), offsets.size(), ranks);
-    for (const std::uint8_t offset : offsets)  // a fixed size avoids a call of memset for each
-      std::memcpy(sums + offset * sizeof kZero, &kZero, sizeof kZero);
-    return;
-  }
-  for (std::size_t first = 0, end; first < offsets.size(); first = end) {
-    for (end = first + 1; end < offsets.size() && offsets[end] == offsets[first] + (end - first);)
-      ++end;
-    std::byte* const from = sums + offsets[first] * sum_bytes_;
-    reduction_->store(rows + first * geometry_.row_bytes(), from, (end - first) * row, ranks);
-    std::memset(from, 0, (end - first) * sum_bytes_);
-  }
+/// Writes the first sums in the form in which they travel or will be scaled.
+void KeyedCombiner::store(std::byte* rows, std::size_t count, KeyedScratch& scratch) const {
+  reduction_->store(rows, scratch.sums_.get(), count * geometry_.row_elements,
+                    static_cast<std::uint32_t>(ranks()));
 }
 
-/// Keeps the rows that reach the threshold, and counts the others. Returns how many it has kept.
-std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
-                                         Merged& merged) const {
+void KeyedCombiner::clear(std::size_t count, KeyedScratch& scratch) const {
+  std::memset(scratch.sums_.get(), 0, count * sum_bytes_);
+  std::fill_n(scratch.has_sum_.data(), count, std::uint8_t{0});
+}
+
+// ---------------------------------------------------------------------------------------- merging
+/// Of the window's sums, keeps those that reach the threshold, behind those that are kept already.
+/// Returns the first key that it did not look at, or `end`.
+std::uint64_t KeyedCombiner::keep_what_reaches(std::size_t& kept, std::size_t most,
+                                               std::size_t count, std::uint64_t end,
+                                               KeyedScratch& scratch) const {
   const std::size_t row_bytes = geometry_.row_bytes();
-  std::byte* const rows = scratch.rows_.get();
+  std::byte* const rows = scratch.rows_.get() + kept * row_bytes;
+  std::uint64_t* const keys = scratch.keys_.get() + kept;
+  store(rows, count, scratch);
+  clear(count, scratch);
   const std::byte* values = rows;
   std::size_t values_bytes = row_bytes;
   const ElementType element = geometry_.type.element();
@@ -171,83 +232,148 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
     values = scratch.widened_.get();
     values_bytes = 2 * row_bytes;
     numeric::block_reduction(element, Reduction::kSum)
-        .load(scratch.widened_.get(), rows, offsets.size() * geometry_.row_elements);
+        .load(scratch.widened_.get(), rows, count * geometry_.row_elements);
   }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
+  std::size_t reached = 0;
+  for (std::size_t i = 0; i < count; ++i) {
     const double size =
         numeric::largest_magnitude(element, values + i * values_bytes, geometry_.row_elements);
-    if (size < threshold_) {
-      ++merged.rejected[rejected_class(size, threshold_)];
+    const bool is_rejected = size < threshold_;
+    const bool is_full =
+        is_rejected ? scratch.rejected_.size() == limits::kMostRejected : kept + reached == most;
+    if (is_full) {
+      end = keys[i];
+      break;
+    }
+    if (is_rejected) {
+      scratch.rejected_.push_back({keys[i], rejected_class(size, threshold_)});
       continue;
     }
-    if (kept != i) std::memcpy(rows + kept * row_bytes, rows + i * row_bytes, row_bytes);
-    offsets[kept++] = offsets[i];
+    if (reached != i) std::memmove(rows + reached * row_bytes, rows + i * row_bytes, row_bytes);
+    keys[reached++] = keys[i];
   }
-  return kept;
+  kept += reached;
+  return end;
 }
 
-/// Appends the sums of a chunk; if there is a threshold, only those that reach it. Returns false if
-/// they do not fit: the next round sums this chunk again.
-bool KeyedCombiner::write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch,
-                          Merged& merged) const {
-  const std::span offsets(sum.offsets.data(), sum.count);
-  if (threshold_ == 0 && !format_.is_scaled()) {
-    std::byte* const rows = writer.append(merged.next, offsets, sum.keys);
-    if (rows != nullptr)
-      store(rows, scratch.sums_.get(), offsets);
+/// Writes keys and sums of a run.
+void KeyedCombiner::write(const RunPlan& plan, std::span<std::byte> out,
+                          KeyedScratch& scratch) const {
+  const std::span<const std::uint64_t> keys(scratch.keys_.get(), plan.coding.keys);
+  std::byte* rows = write_keys(plan.coding, keys, out);
+  const bool are_stored = threshold_ != 0;
+  if (!format_.is_scaled()) {
+    if (are_stored)
+      std::memcpy(rows, scratch.rows_.get(), keys.size() * geometry_.row_bytes());
     else
-      clear(scratch.sums_.get());
-    return rows != nullptr;
+      store(rows, keys.size(), scratch);
+    return;
   }
-  store(scratch.rows_.get(), scratch.sums_.get(), offsets);
-  std::array<std::uint8_t, 256> kept = sum.offsets;
-  const auto rejected = merged.rejected;
-  const std::size_t count = threshold_ == 0
-                                ? sum.count
-                                : drop_rejected(std::span(kept).first(sum.count), scratch, merged);
-  if (count == 0) return true;
-  std::byte* const rows = writer.append(merged.next, std::span(kept).first(count));
-  if (rows == nullptr) {
-    merged.rejected = rejected;
-    return false;
+  if (!are_stored) store(scratch.rows_.get(), keys.size(), scratch);
+  const std::uint16_t place = geometry_.place_of(stream_);
+  for (std::size_t first = 0, end; first < keys.size(); first = end) {
+    const std::uint64_t chunk = format_.chunk_of(keys[first]);
+    for (end = first + 1; end < keys.size() && format_.chunk_of(keys[end]) == chunk;) ++end;
+    const std::uint64_t number = geometry_.chunk_of(geometry_.key_of(place, keys[first]));
+    const wire::Le<std::int16_t> scale = numeric::encode(
+        geometry_.type, rows + sizeof scale, scratch.rows_.get() + first * geometry_.row_bytes(),
+        (end - first) * geometry_.row_elements, rounder_.of(number));
+    std::memcpy(rows, &scale, sizeof scale);
+    rows += sizeof scale + format_.rows_bytes(end - first);
   }
-  if (format_.is_scaled())
-    writer.set_scale(numeric::encode(geometry_.type, rows, scratch.rows_.get(),
-                                     count * geometry_.row_elements, rounder_.of(merged.next)));
-  else
-    std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
-  return true;
+}
+
+/// Adds the keys of the window to the union, and what the ranks have for them. Ends the window
+/// sooner if there is no room for more sums.
+std::size_t KeyedCombiner::sum_window(Window& window, std::size_t first,
+                                      std::span<std::uint64_t> out, KeyedScratch& scratch) const {
+  const std::uint32_t end = window.end;
+  read_window(window, scratch);
+  auto found = scratch.window_.collect(window.base, end, static_cast<std::uint32_t>(first), out);
+  if (found.end != end) {
+    window.end = static_cast<std::uint32_t>(chunk_begin(window.base + found.end) - window.base);
+    while (found.count > 0 && out[found.count - 1] >= window.base + window.end) --found.count;
+  }
+  add_window(window, scratch);
+  scratch.window_.clear(end);
+  return found.count;
+}
+
+/// How many neighbours to look at: those that probably fill the result, if it has so many sums, for
+/// what is read and does not fit is read again in the next round.
+std::uint64_t KeyedCombiner::window_for(std::size_t kept) const {
+  const std::uint64_t wanted = fill_.sums > kept ? fill_.sums - kept : 1;
+  const std::uint64_t size =
+      std::clamp<std::uint64_t>(wanted * fill_.distance, kLeastWindow, KeyWindow::kKeys);
+  return size & ~(kLeastWindow - 1);
 }
 
 KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratch& scratch) const {
-  std::uint64_t end = kNoChunk;
-  for (std::size_t r = 0; r < runs_.size(); ++r) {
+  std::uint64_t end = kNoKey;
+  for (std::size_t r = 0; r < ranks(); ++r) {
     scratch.cursors_[r] = runs_[r].left;
     end = std::min(end, runs_[r].following);
   }
+  scratch.rejected_.clear();
+  const std::size_t room = std::min(KeyedScratch::kMostKeys, KeyedScratch::kRowsBytes / sum_bytes_);
+  const std::size_t most = format_.most_keys(out.size() - sizeof(wire::RunHeader));
+  std::uint64_t* const keys = scratch.keys_.get();
   Merged merged;
-  ChunkWriter writer(out, format_);
-  Summed sum;
-  for (std::size_t chunks = 0;; ++chunks) {
-    merged.next = end;
-    for (std::size_t r = 0; r < runs_.size(); ++r)
-      merged.next = std::min(merged.next, scratch.cursors_[r].chunk.number);
-    if (merged.next == end || chunks == limits::kRoundCursors / runs_.size()) break;
-    sum_chunk(merged.next, scratch, sum);
-    if (!write(sum, writer, scratch, merged)) break;
-    for (std::size_t r = 0; r < runs_.size(); ++r)
-      if (KeyedCursor& cursor = scratch.cursors_[r]; cursor.chunk.number == merged.next)
-        cursor.seek(merged.next + 1);
+  merged.next = end;
+  std::size_t kept = 0;
+  Window window;
+  for (bool is_full = false; !is_full;) {
+    std::uint64_t lowest = kNoKey;
+    for (std::size_t r = 0; r < ranks(); ++r)
+      lowest = std::min(lowest, scratch.cursors_[r].keys.next());
+    if (lowest >= end) break;
+    window.base = chunk_begin(lowest);
+    window.end = static_cast<std::uint32_t>(std::min(end - window.base, window_for(kept)));
+    const std::uint32_t whole = window.end;
+    std::uint64_t reached;  // all below this has been looked at
+    if (threshold_ == 0) {  // sums stay where they were added until they are sent
+      kept += sum_window(window, kept, {keys + kept, most - kept}, scratch);
+      reached = window.base + window.end;
+      is_full = window.end != whole;
+    } else {
+      const std::size_t count = sum_window(window, 0, {keys + kept, room - kept}, scratch);
+      const std::uint64_t behind = window.base + window.end;
+      reached = chunk_begin(keep_what_reaches(kept, most, count, behind, scratch));
+      is_full = reached != behind || window.end == 0;
+      while (kept > 0 && keys[kept - 1] >= reached) --kept;  // parts of a chunk
+    }
+    if (is_full) merged.next = reached;
   }
-  merged.run = writer.run();
+  const RunPlan plan = plan_run({keys, kept}, out.size(), format_, false);
+  if (plan.coding.keys < kept) merged.next = chunk_begin(keys[plan.coding.keys]);
+  if (kept != 0) write(plan, out.first(plan.bytes), scratch);
+  if (threshold_ == 0) clear(kept, scratch);
+  for (const auto& [key, in_class] : scratch.rejected_)
+    if (key < merged.next) ++merged.rejected[in_class];
+  if (merged.next < window.base + window.end) leave_from(merged.next, window, scratch);
+  merged.run = out.first(plan.bytes);
+  merged.sums = plan.coding.keys;
+  scratch.reached_ = window.base + window.end;
   return merged;
+}
+
+/// Sets the cursors back to this key, which was passed.
+void KeyedCombiner::leave_from(std::uint64_t next, const Window& last,
+                               KeyedScratch& scratch) const {
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    scratch.cursors_[r] = next < last.base ? runs_[r].left : scratch.before_[r];
+    skip(scratch.cursors_[r], next, scratch);
+  }
 }
 
 RankSet KeyedCombiner::start_round(const Merged& merged, const KeyedScratch& scratch) {
   RankSet used_up;
+  if (merged.sums != 0) {
+    const std::uint64_t neighbours = std::min(merged.next, scratch.reached_) - horizon_;
+    fill_ = {merged.sums, std::min(neighbours / merged.sums + 1, std::uint64_t{KeyWindow::kKeys})};
+  }
   horizon_ = merged.next;
-  for (std::uint16_t r = 0; r < runs_.size(); ++r) {
+  for (std::uint16_t r = 0; r < ranks(); ++r) {
     Run& run = runs_[r];
     run.left = scratch.cursors_[r];
     if (run.following != horizon_) continue;

@@ -1,10 +1,11 @@
 // The sums of keyed pairs: what the running round of a stream merges, and how. This class does not
 // know which ranks contribute, nor when the round ends.
 //
-// It holds one run of each rank, which may last several rounds. A round sums the chunks below the
-// lowest chunk that some rank still has to send, as many as fit in a RESULT, lowest rank first.
-// Rejected sums take no room in a RESULT, so the number of chunks has a limit, too. The sums, and
-// the place where the next round begins, depend only on the runs.
+// It holds one run of each rank, which may last several rounds. A round sums the keys below the
+// lowest key that some rank still has to send, as many as fit in a RESULT, lowest rank first; if
+// rows are scaled, whole chunks. Rejected sums take no room in a RESULT, so their number has a
+// limit, too. The sums, and the place where the next round begins, depend only on the runs. Keys
+// are local keys of the stream.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/engine/key_window.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
@@ -31,11 +33,8 @@ namespace sluice::aggregator {
 
 /// What is left of a rank's run.
 struct KeyedCursor {
-  PackedChunk chunk;  ///< the next chunk; its number is kNoChunk if none is left
-  ChunkReader rest;   ///< the chunks behind it
-
-  /// Moves to the next chunk at or above `lowest`. Returns false if the run is malformed.
-  bool seek(std::uint64_t lowest);
+  KeyReader keys;
+  std::span<const std::byte> rows = {};  ///< from that of the next key on
 };
 
 /// Memory that a merge needs while it runs. All streams of an engine share one.
@@ -43,25 +42,49 @@ class KeyedScratch {
  public:
   KeyedScratch();
 
+  /// Takes the memory that sums of a job with this session need: 4 bytes for each key that the runs
+  /// of all ranks may have.
+  void reserve(const Session& session);
+
   /// Memory for the run of sums that a round puts into a packet.
   std::span<std::byte> run() { return {run_.get(), limits::kMaxPayload}; }
 
  private:
   friend class KeyedCombiner;
-  static constexpr std::size_t kRowsBytes =
-      limits::kMaxPayload > limits::kChunkBytes ? limits::kMaxPayload : limits::kChunkBytes;
+  // An accumulator's element is at most 8 times larger than on the wire, where 4 bits are least.
+  static constexpr std::size_t kMostKeys = 2 * std::size_t{limits::kMaxPayload};
+  static constexpr std::size_t kRowsBytes = 8 * std::size_t{limits::kMaxPayload};
 
   struct FreeAligned {
     void operator()(std::byte* p) const {
       ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
     }
   };
-  std::unique_ptr<std::byte, FreeAligned> sums_;  // by offset in the chunk; zero between chunks
-  // Sums in the form in which they travel or will be scaled. Some of them are then rejected.
-  std::unique_ptr<std::byte[]> rows_;
+  struct Rejected {
+    std::uint64_t key;
+    std::size_t in_class;
+  };
+
+  /// Room for the keys of a run, and one more.
+  static std::uint32_t* grown(std::vector<std::uint32_t>& memory, std::size_t keys) {
+    if (memory.size() <= keys) memory.resize(keys + 1);
+    return memory.data();
+  }
+
+  KeyWindow window_;
+  std::uint64_t reached_ = 0;           // by the last merge, which may have gone beyond its result
+  std::vector<std::uint32_t> offsets_;  // in the window, of all ranks
+  std::vector<std::uint32_t> places_;   // among the sums, of one rank's
+  std::unique_ptr<std::uint64_t[]> keys_;         // of the sums
+  std::unique_ptr<std::byte, FreeAligned> sums_;  // of these; zero behind them
+  std::vector<std::uint8_t> has_sum_;             // of those that do not begin with zero
+  std::unique_ptr<std::byte[]> rows_;     // sums as they travel, or as they are before scaling
   std::unique_ptr<std::byte[]> widened_;  // rows of 16-bit floats, or scaled rows, as fp32
   std::unique_ptr<std::byte[]> run_;
-  std::array<KeyedCursor, limits::kMaxRanks> cursors_;  // by rank: behind the merged chunks
+  std::vector<Rejected> rejected_;
+  std::array<KeyedCursor, limits::kMaxRanks> cursors_;        // by rank: behind what is merged
+  std::array<KeyedCursor, limits::kMaxRanks> before_;         // the same, before the last window
+  std::array<std::uint32_t, limits::kMaxRanks> in_window_{};  // keys by rank
 };
 
 class KeyedCombiner {
@@ -75,18 +98,19 @@ class KeyedCombiner {
   const wire::Shape& shape() const { return shape_; }
   std::uint64_t horizon() const { return horizon_; }
 
-  /// Whether a contribution is about the running round and has only chunks of this stream.
+  /// Whether a contribution is about the running round and has only keys of this stream.
   bool fits(const Packet& packet) const;
   /// Whether a packet of the same shape has another horizon.
   bool contradicts(const Packet& packet) const;
 
   /// Takes a rank's run, and holds the packet.
-  void take(Rank w, const Packet& packet, Buffer buffer);
+  void take(Rank w, const Packet& packet, Buffer buffer, KeyedScratch& scratch);
 
   /// The result of a round.
   struct Merged {
     std::span<const std::byte> run = {};
-    std::uint64_t next = kNoChunk;  ///< where the next round begins
+    std::size_t sums = 0;         ///< in it
+    std::uint64_t next = kNoKey;  ///< where the next round begins
     std::array<std::uint32_t, wire::kRejectedClasses> rejected = {};
   };
   /// Writes as many sums of the running round as fit in `out`. It may be called again: nothing
@@ -100,22 +124,36 @@ class KeyedCombiner {
   struct Run {
     Buffer buffer;
     KeyedCursor left;
-    std::uint64_t following = kNoChunk;
+    std::uint64_t following = kNoKey;
   };
+  struct Window;
 
-  bool is_of_stream(std::uint64_t chunk) const { return geometry_.stream_of(chunk) == stream_; }
-  struct Summed;
-  void sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& chunk) const;
-  void add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const;
-  void store(std::byte* rows, std::byte* sums, std::span<const std::uint8_t> offsets) const;
-  void clear(std::byte* sums) const { std::memset(sums, 0, sum_bytes_ << geometry_.chunk_bits); }
-  bool write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch, Merged& merged) const;
-  std::size_t drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
-                            Merged& merged) const;
+  std::size_t ranks() const { return runs_.size(); }
+  /// The first key of its chunk, if rows are scaled: then no round ends within a chunk.
+  std::uint64_t chunk_begin(std::uint64_t key) const {
+    return format_.is_scaled() ? key & ~(geometry_.chunk_keys() - 1) : key;
+  }
+
+  std::uint64_t window_for(std::size_t kept) const;
+  void skip(KeyedCursor& cursor, std::uint64_t to, KeyedScratch& scratch) const;
+  const std::byte* take_rows(KeyedCursor& cursor, std::span<const std::uint32_t> offsets,
+                             std::byte* widened) const;
+  void read_window(const Window& window, KeyedScratch& scratch) const;
+  std::size_t sum_window(Window& window, std::size_t first, std::span<std::uint64_t> out,
+                         KeyedScratch& scratch) const;
+  void add_window(const Window& window, KeyedScratch& scratch) const;
+  void add(std::span<const std::uint32_t> places, const std::byte* rows,
+           KeyedScratch& scratch) const;
+  void store(std::byte* rows, std::size_t count, KeyedScratch& scratch) const;
+  void clear(std::size_t count, KeyedScratch& scratch) const;
+  std::uint64_t keep_what_reaches(std::size_t& kept, std::size_t most, std::size_t count,
+                                  std::uint64_t end, KeyedScratch& scratch) const;
+  void write(const RunPlan& plan, std::span<std::byte> out, KeyedScratch& scratch) const;
+  void leave_from(std::uint64_t next, const Window& last, KeyedScratch& scratch) const;
 
   wire::Shape shape_{};
   KeyedGeometry geometry_;
-  ChunkFormat format_;
+  RunFormat format_;
   StreamId stream_{};
   numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
@@ -123,6 +161,11 @@ class KeyedCombiner {
   std::size_t sum_bytes_ = 0;      // of a row
   double threshold_ = 0;
   std::uint64_t horizon_ = 0;
+  /// What the last result had: so many sums, with a mean distance of their keys.
+  struct Fill {
+    std::size_t sums = 64;
+    std::uint64_t distance = 64;
+  } fill_;
   std::vector<Run> runs_;  // by rank
 
  public:

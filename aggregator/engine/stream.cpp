@@ -187,7 +187,7 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
   job_.window.observe(data.window);
   if (round_.opens()) wants_[w.value] = *packet.descriptor();
   if (sums_pairs()) {
-    keyed_.take(w, packet, std::move(buffer));
+    keyed_.take(w, packet, std::move(buffer), job_.engine.scratch);
     contributions_.take(w);
     return;
   }
@@ -263,7 +263,7 @@ void Stream::finish_keyed(Time now, PacketSink& sink) {
   if (!result) return delay(Delay::kPacketMemory, now);
   finished(std::move(result), now, sink);
   const RankSet used_up = keyed_.start_round(merged, scratch);
-  start_round(merged.next == kNoChunk ? Kind::kOpening : Kind::kFollowing);
+  start_round(merged.next == kNoKey ? Kind::kOpening : Kind::kFollowing);
   if (round_.opens())
     contributions_.await_all();
   else

@@ -60,10 +60,13 @@ static_assert(kMaxBlockElements > kMaxPayload);
 /// defaults, so that a union with all keys costs as much as a dense tensor.
 inline constexpr std::size_t kChunkBytes = 1024;
 
-/// Chunks that a round of pairs sums, times the ranks: for each chunk, every rank's run is looked
-/// at. If sums are rejected, a result is never full. This limit is 3 ms at most.
-inline constexpr std::size_t kRoundCursors = std::size_t{1} << 20;
-static_assert(kRoundCursors >= kMaxRanks);
+/// Neighbouring keys are on one stream as far as their rows take so many chunks (a power of two),
+/// if each stream then has so many such stripes.
+inline constexpr std::uint8_t kStripeChunkBits = 2;
+inline constexpr std::uint64_t kStripesPerStream = 16;
+
+/// Sums of pairs that a round rejects. Rejected sums take no room, so no result would be full.
+inline constexpr std::size_t kMostRejected = 4096;
 
 /// A job's name, bytes: log lines and errors quote it.
 inline constexpr std::size_t kMaxJobNameBytes = 64;

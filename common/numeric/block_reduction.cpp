@@ -215,21 +215,11 @@ void store(std::byte* out, const void* acc, std::size_t count, std::uint32_t ran
 }
 
 template <class T, Reduction reduction>
-void combine_at(void* acc, const std::byte* in, const std::uint8_t* at, std::size_t count) {
+void combine_at(void* acc, const std::byte* in, const std::uint32_t* at, std::size_t count) {
   using A = AccumulatorOf<T, reduction>;
   const hn::CappedTag<A, 1> single;
   for (std::size_t i = 0; i < count; ++i)
     CombineStep<T, A, reduction>::run(single, 0, static_cast<A*>(acc) + at[i], in + i * sizeof(T));
-}
-
-template <class T, Reduction reduction>
-void store_from(std::byte* out, const void* acc, const std::uint8_t* at, std::size_t count,
-                std::uint32_t ranks) {
-  using A = AccumulatorOf<T, reduction>;
-  const hn::CappedTag<A, 1> single;
-  for (std::size_t i = 0; i < count; ++i)
-    StoreStep<T, A, reduction>::run(single, 0, static_cast<const A*>(acc) + at[i],
-                                    out + i * sizeof(T), ranks);
 }
 
 // The average of integers: SIMD has no integer division, and no 128-bit integers.
@@ -259,8 +249,8 @@ using Reductions = std::array<BlockReduction, 8>;
 
 template <class T, Reduction reduction>
 constexpr BlockReduction any(void (*with_zero)(void*, std::size_t)) {
-  return {load<T, reduction>,  combine<T, reduction>,    with_zero,
-          store<T, reduction>, combine_at<T, reduction>, store_from<T, reduction>};
+  return {load<T, reduction>, combine<T, reduction>, with_zero, store<T, reduction>,
+          combine_at<T, reduction>};
 }
 
 /// There are no bitwise reductions of floats.
@@ -277,14 +267,9 @@ template <class T>
 constexpr BlockReduction average() {
   constexpr Reduction kAverage = Reduction::kAverage;
   if constexpr (std::same_as<T, std::int64_t>)
-    return {add_to_128_bits<true>,
-            add_to_128_bits<false>,
-            nullptr,
-            store_quotients<T>,
-            nullptr,
-            nullptr};
+    return {add_to_128_bits<true>, add_to_128_bits<false>, nullptr, store_quotients<T>, nullptr};
   else if constexpr (std::integral<T>)
-    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store_quotients<T>, nullptr, nullptr};
+    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store_quotients<T>, nullptr};
   else
     return any<T, kAverage>(nullptr);
 }

@@ -57,11 +57,9 @@ struct BlockReduction {
   /// are truncated towards zero.
   void (*store)(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks);
 
-  // The same, but element i of `in` and `out` belongs to acc[at[i]]; no value occurs twice in `at`.
-  // Null for averages of integers.
-  void (*combine_at)(void* acc, const std::byte* in, const std::uint8_t* at, std::size_t count);
-  void (*store_from)(std::byte* out, const void* acc, const std::uint8_t* at, std::size_t count,
-                     std::uint32_t ranks);
+  /// As combine, but element i of `in` belongs to acc[at[i]]; no value occurs twice in `at`. Null
+  /// for averages of integers.
+  void (*combine_at)(void* acc, const std::byte* in, const std::uint32_t* at, std::size_t count);
 };
 
 /// Whether combining with +0 is the same as loading, apart from what store() does with -0.

@@ -5,8 +5,10 @@
 namespace sluice {
 namespace {
 
+/// A bitmap of a chunk's keys, and their rows.
 std::size_t most_chunk_bytes(std::uint8_t chunk_bits, std::size_t row_bytes) {
-  return keyed::kMostNumberBytes + 1 + keyed::bitmap_bytes(chunk_bits) + (row_bytes << chunk_bits);
+  const std::size_t keys = std::size_t{1} << chunk_bits;
+  return sizeof(wire::RunHeader) + keys / 4 + 1 + keys * row_bytes;
 }
 
 std::size_t room_in_packet(const Session& session, std::size_t fixed_bytes) {
@@ -25,7 +27,7 @@ std::size_t room_in_any_packet(const Session& session) {
 std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
                                                  std::uint16_t row_elements, WireType type,
                                                  const Session& session, OpNumber op) {
-  assert(key_bound != 0 && key_bound != kNoChunk && row_elements != 0);
+  assert(key_bound != 0 && key_bound != kNoKey && row_elements != 0);
   KeyedGeometry g;
   g.key_bound = key_bound;
   g.row_elements = row_elements;
@@ -38,7 +40,19 @@ std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
                               most_chunk_bytes(g.chunk_bits, g.row_bytes()) > room))
     --g.chunk_bits;
   if (most_chunk_bytes(g.chunk_bits, g.row_bytes()) > room) return std::nullopt;
+  // Long stripes cost least, but if each stream has few, one may have much more than another.
+  const std::uint64_t wanted = limits::kStripesPerStream * std::uint64_t{session.streams};
+  g.stripe_bits = static_cast<std::uint8_t>(g.chunk_bits + limits::kStripeChunkBits);
+  while (g.stripe_bits > g.chunk_bits && g.stripes() < wanted) --g.stripe_bits;
   return g;
+}
+
+std::uint64_t KeyedGeometry::local_bound(std::uint16_t place) const {
+  const std::uint64_t row = (stripes() - 1) / used_streams();  // the last one
+  const std::uint64_t stripe = stripe_at(place, row), last = stripes() - 1;
+  const std::uint64_t begin = row << stripe_bits;
+  if (stripe > last) return begin;
+  return begin + (stripe < last ? stripe_mask() : (key_bound - 1) & stripe_mask()) + 1;
 }
 
 std::size_t most_row_elements(WireType type, const Session& session) {

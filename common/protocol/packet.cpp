@@ -133,7 +133,7 @@ DropReason Packet::check<wire::KeyValueData>() {
   if (const auto bad = check_data(sizeof(wire::KeyValueData)); bad != DropReason::kNone) return bad;
   if (descriptor() != nullptr && !is_keyed_op()) return DropReason::kBadEnumeration;
   const auto& data = as<wire::KeyValueData>();
-  return check_run(data.horizon, data.following, kNoChunk, data.run_bytes);
+  return check_run(data.horizon, data.following, kNoKey, data.run_bytes);
 }
 
 template <>
@@ -225,34 +225,28 @@ bool Packet::is_keyed_op() const {
          wire::Collective{descriptor()->collective} == wire::Collective::kSparseAllReduce;
 }
 
-/// Checks a run of a round that begins at chunk `horizon`: its chunks are below `end`, and not
-/// below `lowest` unless that is kNoChunk.
+/// Checks a run of a round that begins at the local key `horizon`: it has the size that it says,
+/// and its first key is below `end`, and not below `lowest` unless that is kNoKey. Whoever reads
+/// the keys checks the others.
 DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
                              std::uint32_t run_bytes) {
   const wire::Shape& s = shape();
   if (!WireType(s.wire_type).is_valid()) return DropReason::kBadEnumeration;
-  if (s.element_count == 0 || s.element_count == kNoChunk || s.block_elements == 0 ||
+  if (s.element_count == 0 || s.element_count == kNoKey || s.block_elements == 0 ||
       s.columns > kMostChunkBits)
     return DropReason::kBadShape;
-  const std::uint64_t last = (s.element_count - 1) >> s.columns;
-  if (horizon > last || end <= horizon || (end > last && end != kNoChunk))
+  const std::uint64_t bound = s.element_count;
+  if (horizon >= bound || end <= horizon || (end >= bound && end != kNoKey))
     return DropReason::kBadIndex;
   present_bytes_ = run_bytes;
   if (body_.size() - behind_fixed_ != run_bytes) return DropReason::kBadLength;
-  KeyedChunk chunk;
-  ChunkReader reader(run(), {s.columns, s.block_elements, WireType(s.wire_type)});
-  for (;;) {
-    switch (reader.next(chunk)) {
-      case ChunkReader::Read::kEnd:
-        return DropReason::kNone;
-      case ChunkReader::Read::kMalformed:
-        return DropReason::kBadIndex;
-      case ChunkReader::Read::kChunk:
-        if (chunk.number >= end || (lowest != kNoChunk && chunk.number < lowest) ||
-            !has_keys_below(chunk, s.columns, s.element_count))
-          return DropReason::kBadIndex;
-    }
-  }
+  if (run().empty()) return DropReason::kNone;
+  const auto view = RunView::parse(run());
+  const RunFormat format(s.columns, s.block_elements, WireType(s.wire_type));
+  if (!view || !view->has_rows(format)) return DropReason::kBadIndex;
+  if (view->first >= std::min(end, bound) || (lowest != kNoKey && view->first < lowest))
+    return DropReason::kBadIndex;
+  return DropReason::kNone;
 }
 
 DropReason Packet::check_shape() const {

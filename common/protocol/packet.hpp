@@ -77,7 +77,8 @@ class Packet {
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(behind_fixed_), shape().columns};
   }
-  /// For keyed packets. The run is completely validated.
+  /// For keyed packets. It can be parsed, and has the rows for its keys; the keys are to be checked
+  /// as they are read.
   std::span<const std::byte> run() const { return body_.subspan(behind_fixed_); }
   bool has_blocks() const { return present_bytes_ != 0; }
 

@@ -421,12 +421,24 @@ inline constexpr std::uint8_t kDataAsk = 2;
 
 struct KeyValueData {  // then Descriptor if opening; the run
   Data data;
-  U64 horizon;    // the round's first chunk: all before it are done
-  U64 following;  // the sender's next chunk behind the run, or kNoChunk
+  U64 horizon;    // the round's first local key: all before it are done
+  U64 following;  // the sender's next local key behind the run, or kNoKey
   U32 run_bytes;
   U32 reserved;
 };
 static_assert(sizeof(KeyValueData) == 88);
+
+/// Begins a run that is not empty: see common/protocol/key_run.hpp.
+struct RunHeader {
+  static constexpr std::size_t kMostKeys = 0xFFFF, kMostEscapes = 0xFFFF;
+
+  U64 first;  // local key
+  U16 keys;
+  U16 escapes;             // of the symbols
+  std::uint8_t width = 0;  // of a symbol, in bits
+  std::array<std::uint8_t, 3> reserved{};
+};
+static_assert(sizeof(RunHeader) == 16);
 
 struct Ack {
   MemberHeader member;
@@ -465,8 +477,8 @@ inline constexpr std::size_t kRejectedClasses = 4;
 
 struct KeyValueResult {  // then the run
   Result result;
-  U64 horizon;  // the round's first chunk
-  U64 next;     // the next round's first chunk, or kNoChunk: the op is done on this stream
+  U64 horizon;  // the round's first local key
+  U64 next;     // the next round's first, or kNoKey: the op is done on this stream
   std::array<U32, kRejectedClasses> rejected{};  // keys by magnitude
   U32 run_bytes;
   U32 reserved;

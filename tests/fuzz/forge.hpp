@@ -95,7 +95,7 @@ inline Datagram forge_pairs(Input& input, const wire::MemberHeader& member, std:
   packet.data.shape.wire_type = static_cast<std::uint8_t>(1 + input.below(9));
   packet.data.shape.columns = input.byte() % 9u;
   packet.horizon = input.byte() % 4u;
-  packet.following = input.one_in(2) ? input.byte() : kNoChunk;
+  packet.following = input.one_in(2) ? input.byte() : kNoKey;
   packet.run_bytes = static_cast<std::uint32_t>(run.size());
   Datagram bytes = datagram_of(packet);
   if (opening) {

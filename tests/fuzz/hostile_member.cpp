@@ -60,10 +60,10 @@ struct HostileJob {
   };
   struct Stream {  // as far as was heard
     std::uint64_t round = 0;
-    std::vector<BlockIndex> wanted;    // by column; empty or all none: the round opens an op
-    std::uint64_t horizon = kNoChunk;  // of a keyed op that runs
+    std::vector<BlockIndex> wanted;  // by column; empty or all none: the round opens an op
+    std::uint64_t horizon = kNoKey;  // of a keyed op that runs
     bool opens() const {
-      return horizon == kNoChunk &&
+      return horizon == kNoKey &&
              std::all_of(wanted.begin(), wanted.end(), [](BlockIndex b) { return b == kNoBlock; });
     }
     std::array<std::uint64_t, kRanksMost> following{};  // as was said last
@@ -222,7 +222,7 @@ class Target {
       stream.wanted.clear();
       for (const wire::Column& column : packet.columns())
         stream.wanted.push_back(BlockIndex{column.next});
-      stream.horizon = kNoChunk;
+      stream.horizon = kNoKey;
     } else if (packet.kind() == Kind::kKeyValueResult) {
       const auto& result = packet.as<wire::KeyValueResult>();
       HostileJob::Stream& stream = stream_of(job, result.result.delivery.stream);
@@ -372,7 +372,7 @@ class Target {
       const HostileJob::Stream& state = job.streams[stream];
       const bool all = state.opens();
       const std::uint64_t horizon = state.horizon;
-      if (!all) keyed = horizon != kNoChunk;
+      if (!all) keyed = horizon != kNoKey;
       for (std::size_t r = 0; r < job.ranks; ++r) {
         if (keyed && (all || state.following[r] == horizon))
           pairs(job, r, stream, false);
@@ -428,7 +428,7 @@ class Target {
     send(job, rank, std::move(bytes));
   }
 
-  /// The same of pairs: some chunks from the horizon on, and which one follows.
+  /// The same of pairs: some keys from the horizon on, and which one follows.
   void pairs(HostileJob& job, std::size_t rank, std::uint16_t stream, bool lies) {
     if (job.streams.empty()) return;
     HostileJob::Stream& state = job.streams[stream];
@@ -441,34 +441,42 @@ class Target {
 
     std::uint64_t horizon = opening ? 0 : state.horizon;
     if (lie(8)) horizon = input_.byte();
-    // Which chunks, and which of their keys: few bytes tell.
-    const std::uint8_t chunks = input_.byte();
-    const std::uint8_t keys = input_.byte();
-    const std::size_t chunks_most = chunks >> 6 == 3 ? 200 : chunks >> 6;
-    std::vector<std::byte> run(440);
-    ChunkWriter writer(run, geometry->format());
-    std::uint64_t following = kNoChunk;
-    std::uint64_t number = horizon;
-    for (std::size_t written = 0; number < geometry->chunks(); ++number) {
-      if (geometry->stream_of(number) != StreamId{stream} && !lie(16)) continue;
-      if ((chunks >> number % 4 & 1) != 0) continue;  // another rank's
-      const auto offsets = offsets_of(*geometry, number, keys);
-      std::byte* const rows = written == chunks_most || (writer.size() != 0 && lie(16))
-                                  ? nullptr
-                                  : writer.append(number, offsets);
-      if (rows == nullptr && number > horizon) {
-        following = number;
-        break;
+    // Which keys, and how many: few bytes tell.
+    const std::uint8_t choice = input_.byte();
+    const std::uint8_t value = input_.byte();
+    const std::size_t most = choice >> 6 == 3 ? 400 : 40u * (choice >> 6);
+    const RunFormat format = geometry->format();
+    const std::uint64_t bound = geometry->local_bound(geometry->place_of(StreamId{stream}));
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t key = horizon; key < bound && keys.size() <= most; key += 1u + value % 64u)
+      if ((choice >> format.chunk_of(key) % 4 & 1) == 0) keys.push_back(key);  // else another's
+    if (!keys.empty() && lie(16)) keys.back() += input_.byte();
+    const bool goes_on = keys.size() > most;
+    if (goes_on && !format.is_scaled()) keys.pop_back();
+    std::vector<std::byte> run;
+    std::uint64_t following = kNoKey;
+    if (!keys.empty()) {
+      const RunPlan plan = plan_run(keys, 440, format, goes_on);
+      run.resize(plan.bytes, std::byte{value});
+      std::byte* out = write_keys(plan.coding, keys, run);
+      for (std::size_t i = 0; format.is_scaled() && i < plan.coding.keys;) {
+        std::size_t end = i + 1;
+        while (end < plan.coding.keys && format.chunk_of(keys[end]) == format.chunk_of(keys[i]))
+          ++end;
+        put_scale(out, lie(32) ? std::int16_t{200} : static_cast<std::int16_t>(value));
+        out += format.rows_bytes(end - i);
+        i = end;
       }
-      if (rows != nullptr && geometry->type.is_scaled())
-        writer.set_scale(lie(32) ? std::int16_t{200} : static_cast<std::int16_t>(keys));
-      if (rows != nullptr)
-        std::fill_n(rows, geometry->format().rows_bytes(offsets.size()), std::byte{keys});
-      ++written;
+      if (plan.coding.keys < keys.size())
+        following = format.first_key_of(format.chunk_of(keys[plan.coding.keys]));
+      else if (goes_on)
+        following = std::min(keys.back() + 1u + value % 64u, bound - 1);
+      if (following != kNoKey && !format.is_scaled() && plan.coding.keys < keys.size())
+        following = keys[plan.coding.keys];
+      if (!run.empty() && lie(16)) run[input_.byte() % run.size()] ^= std::byte{input_.byte()};
     }
-    if (lie(8)) following = input_.one_in(2) ? input_.byte() : kNoChunk;
+    if (lie(8)) following = input_.one_in(2) ? input_.byte() : kNoKey;
     state.following[rank] = following;
-    run.resize(writer.size());
 
     auto packet = wire::make<wire::KeyValueData>(job.id);
     packet.data.member = member(job, rank, packet.data.member);
@@ -497,17 +505,6 @@ class Target {
     bytes.insert(bytes.end(), run.begin(), run.end());
     send(job, rank, std::move(bytes));
   }
-  static std::vector<std::uint8_t> offsets_of(const KeyedGeometry& geometry, std::uint64_t number,
-                                              std::uint8_t keys) {
-    const std::uint64_t first = number << geometry.chunk_bits;
-    const std::uint64_t end =
-        std::min<std::uint64_t>(geometry.key_bound - first, geometry.chunk_keys());
-    std::vector<std::uint8_t> offsets;
-    for (std::uint64_t o = 0; o < end; o += 1u + keys % 64u)
-      offsets.push_back(static_cast<std::uint8_t>(o));
-    return offsets;
-  }
-
   /// Of all that a scaled block may have, the least and the largest too; or any.
   std::int16_t scale(bool any) {
     if (any) return static_cast<std::int16_t>(input_.number<std::uint16_t>());

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "common/protocol/keyed.hpp"
+#include "common/protocol/key_run.hpp"
 #include "common/protocol/packet.hpp"
 
 namespace sluice::fuzz {
@@ -117,30 +117,26 @@ class PacketWalk {
     require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
   }
 
-  /// A run of chunks from `lowest` to before `end`.
+  /// A run of keys from `lowest` to before `end`.
   void pairs(std::uint32_t run_bytes, std::uint64_t lowest, std::uint64_t end) {
     const wire::Shape& s = packet_.shape();
     require(packet_.is_keyed(), "a keyed packet");
     require(packet_.run().size() == run_bytes, "a run as long as it says");
-    require(s.element_count != 0 && s.element_count != kNoChunk && s.block_elements != 0 &&
+    require(s.element_count != 0 && s.element_count != kNoKey && s.block_elements != 0 &&
                 s.columns <= kMostChunkBits,
             "a keyed shape");
-    const ChunkFormat format(s.columns, s.block_elements, WireType(s.wire_type));
-    ChunkReader reader(packet_.run(), format);
-    KeyedChunk chunk;
-    auto read = reader.next(chunk);
-    for (; read == ChunkReader::Read::kChunk; read = reader.next(chunk)) {
-      require(chunk.number >= lowest && chunk.number < end, "chunks in order");
-      lowest = chunk.number + 1;
-      require(chunk.number <= (s.element_count - 1) >> s.columns, "chunks with keys in range");
-      require((chunk.number << s.columns) + chunk.offsets[chunk.count - 1u] < s.element_count,
-              "keys below the bound");
-      for (std::size_t i = 1; i < chunk.count; ++i)
-        require(chunk.offsets[i] > chunk.offsets[i - 1], "keys in order");
-      require(!format.is_scaled() || format.type().is_scale(chunk.scale), "a scale");
-      read_bytes({chunk.rows, format.rows_bytes(chunk.count)});
-    }
-    require(read == ChunkReader::Read::kEnd, "a run that is one");
+    const auto run = RunView::parse(packet_.run());
+    require(run.has_value(), "a run that is one");
+    if (run->coding.keys == 0) return;
+    std::vector<std::uint64_t> keys(run->coding.keys + 1);
+    KeyReader reader(*run);
+    keys.resize(reader.read_below(kNoKey, 0, keys.data()));
+    require(keys.size() == run->coding.keys, "as many keys as it says");
+    require(keys.front() >= lowest && keys.back() < std::min(end, std::uint64_t{s.element_count}),
+            "keys in range");
+    for (std::size_t i = 1; i < keys.size(); ++i) require(keys[i] > keys[i - 1], "keys in order");
+    require(run->has_rows({s.columns, s.block_elements, WireType(s.wire_type)}), "its rows");
+    read_bytes(run->rows);
   }
 
   void read_descriptor() {

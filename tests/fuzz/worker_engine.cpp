@@ -44,10 +44,10 @@ struct StreamView {
   std::uint64_t op = 0;
   wire::Shape shape{};
   std::vector<wire::Column> columns;
-  bool is_keyed = false;  // then it begins with this chunk, the worker's run is
+  bool is_keyed = false;  // then it begins with this local key, the worker's run is
   std::uint64_t horizon = 0;
   std::vector<std::byte> run = {};
-  std::uint64_t following = kNoChunk;  // and behind that comes this one
+  std::uint64_t following = kNoKey;  // and behind that comes this one
 };
 
 class Target {
@@ -378,32 +378,31 @@ class Target {
   /// where this one ended, and what is left of the run is still to come.
   Datagram pairs(std::uint16_t stream) {
     StreamView& view = views_[stream];
-    const auto geometry = geometry_of(view);
+    const RunFormat format(view.shape.columns, view.shape.block_elements,
+                           WireType(view.shape.wire_type));
     std::uint64_t next = view.following;
     const std::uint8_t choice = input_.byte();
-    if ((choice & 15) == 1) next = kNoChunk;
+    if ((choice & 15) == 1) next = kNoKey;
     if ((choice & 15) == 2) next = input_.number<std::uint64_t>();
-    std::size_t chunks_most = 64;
-    if ((choice & 3) == 3) chunks_most = 1 + (choice >> 5);
-    std::vector<std::byte> room(4096);
-    ChunkWriter writer(room, geometry.format());
-    ChunkReader reader(view.run, geometry.format());
-    KeyedChunk chunk;
-    std::uint64_t lowest = view.horizon;
-    for (; reader.next(chunk) == ChunkReader::Read::kChunk; --chunks_most) {
-      if (chunk.number < view.horizon) continue;
-      if (chunks_most == 0) {
-        next = std::min(next, chunk.number);
+    std::size_t most = 64;
+    if ((choice & 3) == 3) most = 1 + (choice >> 5);
+    const RunView mine = RunView::parse(view.run).value_or(RunView{});
+    std::vector<std::uint64_t> own(mine.coding.keys + 1), keys;
+    own.resize(KeyReader(mine).read_below(kNoKey, 0, own.data()));
+    const auto add = [&](std::uint64_t key) {
+      if (key != kNoKey && (keys.empty() || key > keys.back())) keys.push_back(key);
+    };
+    for (const std::uint64_t key : own) {
+      if (key < view.horizon) continue;
+      if (keys.size() >= most) {
+        next = std::min(next, format.first_key_of(format.chunk_of(key)));
         break;
       }
-      if (input_.one_in(8)) append(writer, between(lowest, chunk.number, geometry, stream), {});
-      if (chunk.number < writer_end_) continue;
-      if (!input_.one_in(32))
-        append(writer, chunk.number, std::span(chunk.offsets).first(chunk.count));
-      lowest = chunk.number + 1;
+      if (input_.one_in(8)) add(key - input_.below(4));  // another rank's
+      if (!input_.one_in(32)) add(key);
     }
-    if (input_.one_in(8)) append(writer, between(lowest, next, geometry, stream), {});
-    writer_end_ = 0;
+    if (input_.one_in(8)) add(input_.one_in(2) ? view.horizon + input_.byte() : next - 1);
+    const std::vector<std::byte> run = run_of(keys, format);
 
     auto packet = wire::make<wire::KeyValueResult>(kJob);
     packet.result.delivery = delivery(stream, packet.result.delivery);
@@ -414,38 +413,24 @@ class Target {
     packet.horizon = view.horizon;
     packet.next = view.horizon = next;
     packet.rejected[choice % 4] = choice;
-    packet.run_bytes = static_cast<std::uint32_t>(writer.size());
-    Datagram bytes(sizeof packet + writer.size());
+    packet.run_bytes = static_cast<std::uint32_t>(run.size());
+    Datagram bytes(sizeof packet + run.size());
     std::memcpy(bytes.data(), &packet, sizeof packet);
-    std::copy_n(room.begin(), writer.size(), bytes.begin() + sizeof packet);
+    std::ranges::copy(run, bytes.begin() + sizeof packet);
     seal(bytes);
-    if (next == kNoChunk) view.is_keyed = false;
+    if (next == kNoKey) view.is_keyed = false;
     return bytes;
   }
-  KeyedGeometry geometry_of(const StreamView& view) const {
-    KeyedGeometry geometry;
-    geometry.key_bound = view.shape.element_count;
-    geometry.row_elements = view.shape.block_elements;
-    geometry.chunk_bits = view.shape.columns;
-    geometry.streams = streams_;
-    geometry.first_stream = static_cast<std::uint16_t>(view.op % streams_);
-    geometry.type = WireType(view.shape.wire_type);
-    return geometry;
-  }
-  /// A chunk that another rank may have, of this stream mostly.
-  std::uint64_t between(std::uint64_t begin, std::uint64_t end, const KeyedGeometry& geometry,
-                        std::uint16_t stream) {
-    std::uint64_t number = begin + input_.below(4);
-    for (int tries = 0; tries < 8 && geometry.stream_of(number) != StreamId{stream}; ++tries)
-      ++number;
-    return number < end || input_.one_in(8) ? number : kNoChunk;
-  }
-  void append(ChunkWriter& writer, std::uint64_t number, std::span<const std::uint8_t> offsets) {
-    static constexpr std::array<std::uint8_t, 1> kFirst{0};
-    if (number == kNoChunk || number < writer_end_) return;
-    if (writer.size() > 200) return;  // a chunk more fits always, and an asked-for one fits then
-    if (writer.append(number, offsets.empty() ? std::span(kFirst) : offsets) != nullptr)
-      writer_end_ = number + 1;
+  /// As many of these keys as fit in a small packet; some bytes of it may be others.
+  std::vector<std::byte> run_of(std::span<const std::uint64_t> keys, const RunFormat& format) {
+    constexpr std::size_t kRoom = 1300;
+    std::vector<std::byte> run;
+    if (keys.empty()) return run;
+    const RunPlan plan = plan_run(keys, kRoom, format, false);
+    run.resize(plan.bytes);
+    write_keys(plan.coding, keys, run);  // rows and scales are zeros
+    if (input_.one_in(16)) run[input_.byte() % run.size()] ^= std::byte{input_.byte()};
+    return run;
   }
 
   /// Mostly what this rank wants next, or a block of another rank before that.
@@ -465,7 +450,6 @@ class Target {
   const std::uint8_t history_;
   const Shards shards_;
   std::vector<StreamView> views_;
-  std::uint64_t writer_end_ = 0;  // behind what was appended to a run
   Time now_ = Time{std::chrono::hours(1)};
   Caller caller_;
   std::vector<parts::Sent> heard_;

@@ -1530,13 +1530,13 @@ TEST_CASE("a contribution of the other kind does not fit a resumed round") {
                                    data.flags = wire::kDataOpening;
                                  });
     CHECK(bench.give(0, blocks).empty());
-    CHECK(bench.give(1, bench.keyed_data(1, 5, false, shape, 0, kNoChunk)).empty());
+    CHECK(bench.give(1, bench.keyed_data(1, 5, false, shape, 0, kNoKey)).empty());
   }
   SECTION("blocks, of a round of pairs") {
     const Session session{.ranks = 2, .streams = bench.streams, .payload_bytes = 508};
     const auto geometry = KeyedGeometry::make(1000, 1, ElementType::kFloat32, session, 0);
     const auto shape = wire::shape_of(geometry.value());
-    CHECK(bench.give(0, bench.keyed_data(0, 5, true, shape, 0, kNoChunk)).empty());
+    CHECK(bench.give(0, bench.keyed_data(0, 5, true, shape, 0, kNoKey)).empty());
     const auto blocks =
         block_packet<wire::Data>(kJob, shape, false, std::vector<Block>(shape.columns),
                                  [&](wire::Data& data, wire::Descriptor*) {

@@ -368,7 +368,7 @@ TEST_CASE("results without sums of pairs take no memory, however many come") {
                             ElementType::kFloat32, geometry.value(),
                             std::make_shared<worker::ResultMemory>());
   const std::size_t before = allocations;
-  for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {}, 0, kNoChunk);
+  for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {}, 0, kNoKey);
   const std::size_t made = allocations - before;
   CHECK(made == 0);
 }

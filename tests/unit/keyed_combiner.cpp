@@ -5,9 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "common/protocol/build.hpp"
+#include "tests/sim/random.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
@@ -16,7 +19,7 @@ using aggregator::KeyedCombiner;
 
 namespace {
 
-/// One key of a chunk, and its row of one element.
+/// A key, and its row of one element.
 struct Pair {
   std::uint64_t key = 0;
   float value = 0;
@@ -33,27 +36,24 @@ class Bench {
         threshold_(threshold) {}
 
   std::vector<std::byte> run_of(const std::vector<Pair>& pairs) const {
-    std::vector<std::byte> room(1 << 16);
-    ChunkWriter writer(room, geometry_.format());
-    for (std::size_t i = 0, end; i < pairs.size(); i = end) {
-      const std::uint64_t number = geometry_.chunk_of(pairs[i].key);
-      std::vector<std::uint8_t> offsets;
-      std::vector<float> rows;
-      for (end = i; end < pairs.size() && geometry_.chunk_of(pairs[end].key) == number; ++end) {
-        offsets.push_back(static_cast<std::uint8_t>(pairs[end].key % geometry_.chunk_keys()));
-        rows.push_back(pairs[end].value);
-      }
-      std::memcpy(writer.append(number, offsets), rows.data(), rows.size() * sizeof(float));
+    std::vector<std::uint64_t> keys;
+    for (const Pair& pair : pairs) keys.push_back(pair.key);
+    const RunPlan plan = plan_run(keys, 8900, geometry_.format(), false);
+    std::vector<std::byte> run(plan.bytes);
+    if (pairs.empty()) return run;
+    std::byte* rows = write_keys(plan.coding, keys, run);
+    for (const Pair& pair : pairs) {
+      std::memcpy(rows, &pair.value, sizeof pair.value);
+      rows += sizeof pair.value;
     }
-    room.resize(writer.size());
-    return room;
+    return run;
   }
 
-  void take(unsigned rank, const std::vector<Pair>& pairs, std::uint64_t following = kNoChunk) {
+  void take(unsigned rank, const std::vector<Pair>& pairs, std::uint64_t following = kNoKey) {
     const auto run = run_of(pairs);
     const Packet packet = data(following, run);
     REQUIRE(combiner.fits(packet));
-    combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {});
+    combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {}, scratch_);
   }
 
   KeyedCombiner::Merged merge(std::size_t room = 380) {
@@ -65,19 +65,17 @@ class Bench {
   }
 
   std::vector<Pair> pairs_of(std::span<const std::byte> run) const {
+    const auto view = RunView::parse(run);
+    REQUIRE(view);
+    std::vector<std::uint64_t> keys(view->coding.keys + 1);
+    keys.resize(KeyReader(*view).read_below(kNoKey, 0, keys.data()));
     std::vector<Pair> pairs;
-    ChunkReader reader(run, geometry_.format());
-    KeyedChunk chunk;
-    while (reader.next(chunk) == ChunkReader::Read::kChunk) {
-      for (std::size_t i = 0; i < chunk.count; ++i) {
-        pairs.push_back({(chunk.number << geometry_.chunk_bits) + chunk.offsets[i]});
-        std::memcpy(&pairs.back().value, chunk.rows + i * sizeof(float), sizeof(float));
-      }
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      pairs.push_back({keys[i]});
+      std::memcpy(&pairs.back().value, view->rows.data() + i * sizeof(float), sizeof(float));
     }
     return pairs;
   }
-
-  std::uint64_t key_in(std::uint64_t chunk) const { return chunk << geometry_.chunk_bits; }
 
  private:
   Session session_;
@@ -127,7 +125,7 @@ TEST_CASE("pairs are summed lowest rank first, whoever's run came first") {
   bench.take(0, {{7, 1e8f}, {8, 1}});
   bench.take(1, {{7, 1}, {9, 5}});
   const auto merged = bench.merge();
-  CHECK(merged.next == kNoChunk);
+  CHECK(merged.next == kNoKey);
   const auto sums = bench.pairs_of(merged.run);
   REQUIRE(sums.size() == 3);
   CHECK(sums[0].key == 7);
@@ -137,20 +135,20 @@ TEST_CASE("pairs are summed lowest rank first, whoever's run came first") {
   CHECK(bench.start_round(merged).size() == 3);
 }
 
-TEST_CASE("a round ends before the least chunk that a rank has yet to send") {
+TEST_CASE("a round ends before the least key that a rank has yet to send") {
   Bench bench(2);
-  bench.take(0, {{bench.key_in(1), 1}}, 3);
-  bench.take(1, {{bench.key_in(1), 1}, {bench.key_in(3), 1}}, 5);
+  bench.take(0, {{100, 1}}, 300);
+  bench.take(1, {{100, 1}, {300, 1}}, 500);
   const auto merged = bench.merge();
-  CHECK(merged.next == 3);
+  CHECK(merged.next == 300);
   CHECK(bench.pairs_of(merged.run).size() == 1);
   const RankSet used_up = bench.start_round(merged);
   CHECK(used_up.contains(Rank{0}));
   CHECK(!used_up.contains(Rank{1}));
   // The other's run lasts, and is summed with what comes.
-  bench.take(0, {{bench.key_in(3), 1}, {bench.key_in(4), 1}});
+  bench.take(0, {{300, 1}, {400, 1}});
   const auto rest = bench.merge();
-  CHECK(rest.next == 5);
+  CHECK(rest.next == 500);
   const auto sums = bench.pairs_of(rest.run);
   REQUIRE(sums.size() == 2);
   CHECK(sums[0].value == 2);
@@ -159,20 +157,16 @@ TEST_CASE("a round ends before the least chunk that a rank has yet to send") {
 
 TEST_CASE("a round is cut where its result is full, and the next begins there") {
   Bench bench(1, 4);
-  const std::size_t chunk = 2 + 1 + sizeof(float);  // of one key
-  bench.take(0, {{bench.key_in(0), 4},
-                 {bench.key_in(1), 4},
-                 {bench.key_in(2), 4},
-                 {bench.key_in(2) + 1, 1},
-                 {bench.key_in(3), 1}});
-  const auto first = bench.merge(2 * chunk + 3);
-  CHECK(first.next == 2);
+  bench.take(0, {{0, 4}, {1, 4}, {2, 1}, {200, 4}, {201, 1}, {300, 1}});
+  const std::size_t room = sizeof(wire::RunHeader) + 2 * sizeof(float) + 2;
+  const auto first = bench.merge(room);
+  CHECK(first.next == 200);
   CHECK(bench.pairs_of(first.run).size() == 2);
-  CHECK(first.rejected == std::array<std::uint32_t, 4>{});  // that of chunk 2 goes with it
-  CHECK(bench.merge(2 * chunk + 3).next == 2);              // nothing has changed
-  CHECK(bench.start_round(first).empty());                  // its run lasts
-  const auto second = bench.merge(2 * chunk + 3);
-  CHECK(second.next == kNoChunk);
+  CHECK(first.rejected == std::array<std::uint32_t, 4>{0, 1, 0, 0});  // not those behind
+  CHECK(bench.merge(room).next == 200);                               // nothing has changed
+  CHECK(bench.start_round(first).empty());                            // its run lasts
+  const auto second = bench.merge(room);
+  CHECK(second.next == kNoKey);
   CHECK(bench.pairs_of(second.run).size() == 1);
   CHECK(second.rejected == std::array<std::uint32_t, 4>{0, 2, 0, 0});
   CHECK(bench.start_round(second).size() == 1);
@@ -180,25 +174,77 @@ TEST_CASE("a round is cut where its result is full, and the next begins there") 
 
 TEST_CASE("a round is bounded also where it delivers nothing") {
   constexpr std::uint64_t kRanks = 256;
-  constexpr std::uint64_t kChunksOfRank = 40;
+  constexpr std::uint64_t kKeysOfRank = 40;
   Bench bench(kRanks, std::numeric_limits<double>::infinity(), 1, 1 << 20);
   for (unsigned rank = 0; rank < kRanks; ++rank) {
     std::vector<Pair> pairs;
-    for (std::uint64_t i = 0; i < kChunksOfRank; ++i)
-      pairs.push_back({bench.key_in(i * kRanks + rank), 1});
+    for (std::uint64_t i = 0; i < kKeysOfRank; ++i) pairs.push_back({64 * (i * kRanks + rank), 1});
     bench.take(rank, pairs);
   }
   std::uint64_t rejected = 0;
-  for (std::uint64_t next = 0; next != kNoChunk;) {
+  for (std::uint64_t next = 0; next != kNoKey;) {
     const auto merged = bench.merge();
     CHECK(merged.run.empty());
     rejected += merged.rejected[3];
-    next += limits::kRoundCursors / kRanks;
-    if (next > kRanks * kChunksOfRank) next = kNoChunk;
+    next += 64 * limits::kMostRejected;
+    if (next > 64 * kRanks * kKeysOfRank) next = kNoKey;
     CHECK(merged.next == next);
-    CHECK(bench.start_round(merged).size() == (next == kNoChunk ? kRanks : 0));
+    CHECK(bench.start_round(merged).size() == (next == kNoKey ? kRanks : 0));
   }
-  CHECK(rejected == kRanks * kChunksOfRank);
+  CHECK(rejected == kRanks * kKeysOfRank);
+}
+
+TEST_CASE("rounds deliver each key's sum once, however dense keys are and wherever rounds end") {
+  sim::Random random(1);
+  for (int i = 0; i < 150; ++i) {
+    const auto ranks = static_cast<std::uint16_t>(random.between(1, 5));
+    const double threshold = random.chance(0.5) ? 0 : 3;
+    Bench bench(ranks, threshold, 1, std::uint64_t{1} << 50);
+    const std::uint64_t span = random.pick<std::uint64_t>({300, 3000, 100'000, 1ull << 40});
+    // What each rank has, and how it is cut into runs.
+    std::vector<std::vector<std::vector<Pair>>> runs(ranks);
+    std::map<std::uint64_t, float> expected;
+    for (auto& of_rank : runs) {
+      std::set<std::uint64_t> keys;
+      for (std::uint64_t n = random.below(300); n > 0; --n) keys.insert(random.below(span));
+      of_rank.emplace_back();
+      for (const std::uint64_t key : keys) {
+        if (random.chance(0.02)) of_rank.emplace_back();
+        const auto value = static_cast<float>(random.between(1, 4));
+        of_rank.back().push_back({key, value});
+        expected[key] += value;
+      }
+      std::erase_if(of_rank, [](const auto& run) { return run.empty(); });
+      of_rank.emplace_back();  // so that there is one
+    }
+    if (threshold != 0) std::erase_if(expected, [](const auto& sum) { return sum.second < 3; });
+    std::vector<std::size_t> at(ranks);
+    const auto take = [&](std::uint16_t rank) {
+      const auto& of_rank = runs[rank];
+      const std::size_t next = at[rank] + 1;
+      const bool is_last = next >= of_rank.size() || of_rank[next].empty();
+      bench.take(rank, of_rank[at[rank]], is_last ? kNoKey : of_rank[next][0].key);
+      ++at[rank];
+    };
+    for (std::uint16_t rank = 0; rank < ranks; ++rank) take(rank);
+    std::map<std::uint64_t, float> found;
+    for (std::uint64_t horizon = 0; horizon != kNoKey;) {
+      const std::size_t room = random.between(30, 380);
+      const auto merged = bench.merge(room);
+      REQUIRE(merged.run.size() <= room);
+      REQUIRE(merged.next > horizon);
+      if (!merged.run.empty())
+        for (const Pair& sum : bench.pairs_of(merged.run)) {
+          REQUIRE(sum.key >= horizon);
+          REQUIRE(sum.key < merged.next);
+          REQUIRE(found.emplace(sum.key, sum.value).second);
+        }
+      horizon = merged.next;
+      const RankSet used_up = bench.start_round(merged);
+      if (horizon != kNoKey) used_up.for_each([&](Rank r) { take(r.value); });
+    }
+    REQUIRE(found == expected);
+  }
 }
 
 TEST_CASE("sums below the threshold are counted by their magnitude") {

@@ -394,9 +394,9 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
     refuse("a row of " + std::to_string(tensor.row_elements) + " elements of " +
            std::string(name(tensor.type)) + " does not fit the job's packets of " +
            std::to_string(session_.payload_bytes) + " bytes, so there can be no threshold");
-  if (key_bound > (kNoChunk - 1) / parts)
+  if (key_bound > (kNoKey - 1) / parts)
     refuse("key_bound is " + std::to_string(key_bound) + ", and each row has " +
-           std::to_string(parts) + " parts; at most " + std::to_string((kNoChunk - 1) / parts) +
+           std::to_string(parts) + " parts; at most " + std::to_string((kNoKey - 1) / parts) +
            " expected");
   keyed.row_elements = static_cast<std::uint16_t>(tensor.row_elements / parts);
   const std::size_t pair_bytes =

@@ -5,20 +5,12 @@
 #include <string>
 #include <utility>
 
+#include "worker/engine/copy_pairs.hpp"
+
 namespace sluice::worker {
 namespace {
 
-/// If keys are few, most chunks have few short rows: then a call of memcpy costs more than copying
-/// the bytes here.
-void copy_rows(std::byte* out, const std::byte* in, std::size_t count, std::size_t row_bytes) {
-  constexpr std::size_t kShortRow = sizeof(float);
-  constexpr std::size_t kFewRows = 16;
-  if (row_bytes == kShortRow && count <= kFewRows)
-    for (std::size_t i = 0; i < count; ++i)
-      std::memcpy(out + i * kShortRow, in + i * kShortRow, kShortRow);
-  else
-    std::memcpy(out, in, count * row_bytes);
-}
+constexpr std::size_t kAhead = 4;  // segments
 
 }  // namespace
 
@@ -28,89 +20,147 @@ KeyedOperation::KeyedOperation(const KeyedRequest& request, ElementType type,
       geometry_(geometry),
       row_bytes_(geometry.row_elements * element_bytes(type)),
       is_encoded_(geometry.type != type),
+      format_(geometry.format()),
       stream_begin_(geometry.used_streams() + std::size_t{1}) {
   *request_.sums = KeyedSums(geometry, type, std::move(memory));
-  // Finds where chunks begin, without a branch per key. If keys are few, most chunks have a few
+  // Finds where segments begin, without a branch per key. If keys are few, most segments have a few
   // keys only, and the processor would mispredict most branches.
   const auto keys = request.keys;
-  const auto begins = std::make_unique_for_overwrite<std::size_t[]>(keys.size() + 1);
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    begins[count] = i;
-    count += i == 0 || geometry_.chunk_of(keys[i]) != geometry_.chunk_of(keys[i - 1]) ? 1 : 0;
+  const auto begins_segment = [&](std::size_t i) -> std::size_t {
+    return geometry_.stripe_of(keys[i]) != geometry_.stripe_of(keys[i - 1]) ? 1 : 0;
+  };
+  std::size_t count = keys.empty() ? 0 : 1;
+  for (std::size_t i = 1; i < keys.size(); ++i) count += begins_segment(i);
+  const auto begins = std::make_unique_for_overwrite<std::size_t[]>(count + 1);
+  begins[0] = 0;
+  std::size_t found = 1;
+  for (std::size_t i = 1; i < keys.size() && found < count; ++i) {
+    begins[found] = i;
+    found += begins_segment(i);
   }
   begins[count] = keys.size();
 
-  // Counts each stream's chunks, then puts them where they belong.
+  // Counts each stream's segments, then puts them where they belong.
   const auto places = std::make_unique_for_overwrite<std::uint16_t[]>(count);
   for (std::size_t i = 0; i < count; ++i) {
-    places[i] = geometry_.place_of(geometry_.chunk_of(keys[begins[i]]));
+    places[i] = geometry_.deal(geometry_.stripe_of(keys[begins[i]])).place;
     ++stream_begin_[places[i]];
   }
   std::size_t sum = 0;
   for (std::size_t& begin : stream_begin_) sum += std::exchange(begin, sum);
-  chunks_ = std::make_unique_for_overwrite<Chunk[]>(count);
+  segments_ = std::make_unique_for_overwrite<Segment[]>(count);
   std::vector<std::size_t> at(stream_begin_.begin(), stream_begin_.end() - 1);
   for (std::size_t i = 0; i < count; ++i)
-    chunks_[at[places[i]]++] = Chunk(begins[i], begins[i + 1] - begins[i]);
+    segments_[at[places[i]]++] = Segment(begins[i], begins[i + 1] - begins[i]);
 }
 
-std::span<const KeyedOperation::Chunk> KeyedOperation::chunks_of(StreamId s) const {
+std::span<const KeyedOperation::Segment> KeyedOperation::segments_of(StreamId s) const {
   const std::size_t place = geometry_.place_of(s);
   assert(place + 1 < stream_begin_.size());
-  return {chunks_.get() + stream_begin_[place], chunks_.get() + stream_begin_[place + 1]};
+  return {segments_.get() + stream_begin_[place], segments_.get() + stream_begin_[place + 1]};
 }
 
 // ------------------------------------------------------------------------------------ what is sent
-KeyedOperation::Run KeyedOperation::run_from(StreamId s, std::size_t begin,
-                                             std::size_t room) const {
-  const auto chunks = chunks_of(s);
-  const ChunkFormat format = geometry_.format();
-  Run run{.begin = begin, .end = begin};
-  for (std::uint64_t lowest = 0; run.end < chunks.size(); ++run.end) {
-    const Chunk& chunk = chunks[run.end];
-    const std::uint64_t number = number_of(chunk);
-    const std::size_t bytes = format.bytes(number - lowest, chunk.count());
-    if (room - run.bytes < bytes) {
-      run.following = number;
-      break;
+/// Calls f(first, count) for each part of a segment among so many pairs: its place among the
+/// caller's.
+template <class F>
+void KeyedOperation::for_each_part(std::span<const Segment> segments, const At& begin,
+                                   std::size_t count, const F& f) const {
+  for (At at = begin; count > 0; at = {at.segment + 1, 0}) {
+    const Segment& segment = segments[at.segment];
+    const std::size_t part = std::min(segment.count() - at.key, count);
+    f(segment.first() + at.key, part);
+    count -= part;
+  }
+}
+
+/// Loads the begin of a segment into the cache: the segments of a stream lie far apart.
+void KeyedOperation::prefetch(const Segment& segment) const {
+  __builtin_prefetch(request_.keys.data() + segment.first());
+  __builtin_prefetch(request_.rows + segment.first() * row_bytes_);
+}
+
+/// Sets local_keys_ to those of so many pairs, or of all that are left. Returns where they end.
+KeyedOperation::At KeyedOperation::gather(std::span<const Segment> segments, At at,
+                                          std::size_t most) {
+  if (local_keys_.size() < most) local_keys_.resize(most);
+  std::uint64_t* out = local_keys_.data();
+  std::uint64_t* const full = out + most;
+  while (at.segment < segments.size() && out != full) {
+    const Segment& segment = segments[at.segment];
+    if (at.segment + kAhead < segments.size()) prefetch(segments[at.segment + kAhead]);
+    const std::uint64_t* const keys = request_.keys.data() + segment.first();
+    const std::size_t left = static_cast<std::size_t>(full - out);
+    const std::size_t end = std::min<std::size_t>(segment.count(), at.key + left);
+    const std::uint64_t before = keys[0] - geometry_.local_of(keys[0]);
+    for (std::size_t i = at.key; i < end; ++i) *out++ = keys[i] - before;
+    at = end == segment.count() ? At{at.segment + 1, 0} : At{at.segment, end};
+  }
+  gathered_ = static_cast<std::size_t>(out - local_keys_.data());
+  return at;
+}
+
+KeyedOperation::Run KeyedOperation::run_from(StreamId s, const At& begin, std::size_t room) {
+  const auto segments = segments_of(s);
+  const At behind = gather(segments, begin, format_.most_keys(room));
+  Run run{.begin = begin, .end = behind};
+  const std::span keys(local_keys_.data(), gathered_);
+  run.plan = plan_run(keys, room, format_, behind.segment < segments.size());
+  gathered_from_ = segments.data() + begin.segment;
+  gathered_at_ = begin.key;
+  std::size_t count = run.plan.coding.keys;
+  if (count != gathered_) {
+    run.end = begin;
+    for (count += begin.key; run.end.segment < segments.size(); ++run.end.segment) {
+      if (count < segments[run.end.segment].count()) break;
+      count -= segments[run.end.segment].count();
     }
-    run.bytes += bytes;
-    lowest = number + 1;
+    run.end.key = count;
+  }
+  if (run.end.segment < segments.size()) {
+    const std::uint64_t next = request_.keys[segments[run.end.segment].first() + run.end.key];
+    run.following = geometry_.local_of(next);
+    if (format_.is_scaled()) run.following &= ~(geometry_.chunk_keys() - 1);
   }
   return run;
 }
 
 void KeyedOperation::write(StreamId s, const Run& run, const numeric::Rounder& rounder,
-                           std::span<std::byte> out) const {
-  const auto chunks = chunks_of(s).subspan(run.begin, run.end - run.begin);
-  const ChunkFormat format = geometry_.format();
-  ChunkWriter writer(out.first(run.bytes), format);
-  for (const Chunk& chunk : chunks) {
-    const std::uint64_t* const keys = request_.keys.data() + chunk.first();
-    const std::size_t count = chunk.count();
-    const std::uint64_t mask = geometry_.chunk_keys() - 1;
-    std::byte* rows = writer.open(number_of(chunk), count);
-    assert(rows != nullptr);
-    if (writer.has_bitmap(count)) {
-      ChunkKeys set;
-      for (std::size_t i = 0; i < count; ++i) set.insert(static_cast<std::uint8_t>(keys[i] & mask));
-      set.write_bitmap(rows, keyed::bitmap_bytes(geometry_.chunk_bits));
-    } else if (count != geometry_.chunk_keys()) {
-      for (std::size_t i = 0; i < count; ++i) rows[i] = static_cast<std::byte>(keys[i] & mask);
+                           std::span<std::byte> out) {
+  const std::size_t count = run.plan.coding.keys;
+  if (count == 0) return;
+  const auto segments = segments_of(s);
+  if (gathered_from_ != segments.data() + run.begin.segment || gathered_at_ != run.begin.key)
+    gather(segments, run.begin, count);
+  gathered_from_ = nullptr;
+  std::byte* rows = write_keys(run.plan.coding, local_keys_, out);
+  for_each_part(segments, run.begin, count, [&](std::uint64_t first, std::size_t part) {
+    if (is_encoded_) {
+      rows = encode(rows, first, part, rounder);
+      return;
     }
-    rows += format.keys_bytes(count);
-    const std::byte* const from = request_.rows + chunk.first() * row_bytes_;
-    if (!is_encoded_) {
-      copy_rows(rows, from, count, row_bytes_);
-      continue;
-    }
-    const auto rounding = rounder.of(number_of(chunk));
-    const std::int16_t scale =
-        numeric::encode(geometry_.type, rows, from, count * geometry_.row_elements, rounding);
-    if (format.is_scaled()) writer.set_scale(scale);
+    copy_rows(rows, request_.rows + first * row_bytes_, part, row_bytes_);
+    rows += part * row_bytes_;
+  });
+  assert(rows == out.data() + run.plan.bytes);
+}
+
+/// Writes the rows of neighbours in one stripe. Scaled rows: each chunk's behind its scale.
+std::byte* KeyedOperation::encode(std::byte* out, std::uint64_t first, std::size_t count,
+                                  const numeric::Rounder& rounder) const {
+  const std::uint64_t* const keys = request_.keys.data() + first;
+  const std::byte* in = request_.rows + first * row_bytes_;
+  for (std::size_t begin = 0, end; begin < count; begin = end) {
+    const std::uint64_t chunk = geometry_.chunk_of(keys[begin]);
+    for (end = begin + 1; end < count && geometry_.chunk_of(keys[end]) == chunk;) ++end;
+    std::byte* const rows = out + (format_.is_scaled() ? sizeof(std::int16_t) : 0);
+    const wire::Le<std::int16_t> scale = numeric::encode(
+        geometry_.type, rows, in, (end - begin) * geometry_.row_elements, rounder.of(chunk));
+    if (format_.is_scaled()) std::memcpy(out, &scale, sizeof scale);
+    out = rows + format_.rows_bytes(end - begin);
+    in += (end - begin) * row_bytes_;
   }
-  assert(writer.size() == run.bytes);
+  return out;
 }
 
 // --------------------------------------------------------------------------------- what comes back

@@ -43,17 +43,21 @@ class KeyedOperation {
 
   const KeyedGeometry& geometry() const { return geometry_; }
 
-  /// Some of this rank's chunks of one stream, in ascending order, as they fit one packet or slot.
-  struct Run {
-    std::size_t begin = 0;  ///< of the stream's chunks
-    std::size_t end = 0;
-    std::size_t bytes = 0;
-    std::uint64_t following = kNoChunk;  ///< this rank's next chunk on the stream
+  /// A place among this rank's pairs of one stream.
+  struct At {
+    std::size_t segment = 0;  ///< of the stream's
+    std::size_t key = 0;      ///< of the segment's
   };
-  Run run_from(StreamId s, std::size_t begin, std::size_t room) const;
-  /// `out` has run.bytes bytes.
-  void write(StreamId s, const Run& run, const numeric::Rounder& rounder,
-             std::span<std::byte> out) const;
+  /// Some of this rank's pairs of one stream, in ascending order, as they fit one packet.
+  struct Run {
+    At begin = {};
+    At end = {};
+    RunPlan plan = {};
+    std::uint64_t following = kNoKey;  ///< the round that begins there wants the next run
+  };
+  Run run_from(StreamId s, const At& begin, std::size_t room);
+  /// `out` has run.plan.bytes bytes.
+  void write(StreamId s, const Run& run, const numeric::Rounder& rounder, std::span<std::byte> out);
 
   /// Keeps a result's run: see KeyedSums::add().
   std::optional<std::size_t> store(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
@@ -63,30 +67,41 @@ class KeyedOperation {
   std::optional<Error> finish() const;
 
  private:
-  /// Some keys of one chunk, by their place among the caller's.
-  class Chunk {
+  /// Some neighbouring pairs of the caller's, in one stripe.
+  class Segment {
    public:
-    Chunk() = default;
-    Chunk(std::uint64_t first, std::size_t count) : bits_((first << 8) | (count - 1)) {}
-    std::uint64_t first() const { return bits_ >> 8; }
-    std::size_t count() const { return (bits_ & 0xFF) + 1; }
+    static constexpr unsigned kCountBits = kMostChunkBits + limits::kStripeChunkBits;
+    Segment() = default;
+    Segment(std::uint64_t first, std::size_t count) : bits_((first << kCountBits) | (count - 1)) {}
+    std::uint64_t first() const { return bits_ >> kCountBits; }
+    std::size_t count() const { return (bits_ & ((1u << kCountBits) - 1)) + 1; }
 
    private:
     std::uint64_t bits_ = 0;
   };
 
   bool is_too_much() const;
-  std::span<const Chunk> chunks_of(StreamId s) const;
-  std::uint64_t number_of(const Chunk& chunk) const {
-    return geometry_.chunk_of(request_.keys[chunk.first()]);
-  }
+  std::span<const Segment> segments_of(StreamId s) const;
+  void prefetch(const Segment& segment) const;
+  At gather(std::span<const Segment> segments, At at, std::size_t most);
+  template <class F>
+  void for_each_part(std::span<const Segment> segments, const At& begin, std::size_t count,
+                     const F& f) const;
+  std::byte* encode(std::byte* out, std::uint64_t first, std::size_t count,
+                    const numeric::Rounder& rounder) const;
 
   KeyedRequest request_;
   KeyedGeometry geometry_;
   std::size_t row_bytes_;  // of the caller's
   bool is_encoded_;
-  std::unique_ptr<Chunk[]> chunks_;        // stream by stream, each one's in ascending order
-  std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their places
+  RunFormat format_;
+  std::unique_ptr<Segment[]> segments_;    // stream by stream, each one's in ascending order
+  std::vector<std::size_t> stream_begin_;  // of each stream's segments, in the order of places
+  // The local keys of the run that was planned last, which is mostly written next.
+  std::vector<std::uint64_t> local_keys_;
+  std::size_t gathered_ = 0;
+  const Segment* gathered_from_ = nullptr;
+  std::size_t gathered_at_ = 0;
   std::uint64_t keys_received_ = 0;
 };
 

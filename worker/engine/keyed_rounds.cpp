@@ -5,17 +5,17 @@
 
 namespace sluice::worker {
 
-/// Begins with the first of this rank's chunks.
+/// Begins with the first of this rank's pairs.
 void KeyedRounds::begin(Operation& op, StreamId stream, const Session& session) {
   stream_ = stream;
   room_ = run_room(session);
   horizon_ = 0;
   owns_ = false;
-  take_run(op, 0);
+  take_run(op, {});
 }
 
 /// Takes the run that begins with this pair of ours: the run before it is done.
-void KeyedRounds::take_run(const Operation& op, std::size_t begin) {
+void KeyedRounds::take_run(Operation& op, KeyedOperation::At begin) {
   run_ = {};
   run_.extent = op.keyed()->run_from(stream_, begin, room_);
 }
@@ -26,14 +26,14 @@ void KeyedRounds::describe(Operation& op, Contribution& mine) const {
   mine.shape = wire::shape_of(op.keyed()->geometry());
   mine.blocks = run_.bytes;
   mine.packet = run_.packet ? run_.packet.share() : Buffer();
-  mine.bytes = run_.is_sent ? run_.bytes.size() : run_.extent.bytes;
+  mine.bytes = run_.is_sent ? run_.bytes.size() : run_.extent.plan.bytes;
   mine.horizon = horizon_;
   mine.following = run_.extent.following;
 }
 
 void KeyedRounds::load(Operation& op, Contribution& mine, std::byte* out) {
   op.keyed()->write(stream_, run_.extent, op.rounder(), {out, mine.bytes});
-  op.statistics.blocks_sent += run_.extent.end - run_.extent.begin;
+  op.statistics.blocks_sent += run_.extent.plan.coding.keys;
 }
 
 void KeyedRounds::keep(const Contribution& mine) {
@@ -46,7 +46,7 @@ bool KeyedRounds::fits(Operation& op, const Packet& packet, const Contribution&)
   const auto& result = packet.as<wire::KeyValueResult>();
   if (!wire::same(packet.shape(), wire::shape_of(op.keyed()->geometry()))) return false;
   if (!run_.is_sent || result.horizon != horizon_) return false;
-  return result.next <= run_.extent.following;  // else a chunk of ours would be lost
+  return result.next <= run_.extent.following;  // else a pair of ours would be lost
 }
 
 /// Finds out whether another run is wanted, too.
@@ -59,7 +59,7 @@ RoundSource::Applied KeyedRounds::apply(Operation& op, const Packet& packet, Con
   op.keyed()->add_rejected(result.rejected);
   owns_ = false;
   horizon_ = result.next;
-  if (horizon_ == kNoChunk) {
+  if (horizon_ == kNoKey) {
     run_ = {};
     return Applied::kDone;
   }

@@ -29,11 +29,11 @@ class KeyedRounds final : public RoundSource {
     std::span<const std::byte> bytes = {};  // as they were sent, in the packet
     Buffer packet;
   };
-  void take_run(const Operation& op, std::size_t begin);
+  void take_run(Operation& op, KeyedOperation::At begin);
 
   StreamId stream_{};
   std::size_t room_ = 0;       // of a run, in bytes
-  std::uint64_t horizon_ = 0;  // the round begins with this chunk
+  std::uint64_t horizon_ = 0;  // the round begins with this local key
   bool owns_ = false;          // the run is new
   Run run_;
 };

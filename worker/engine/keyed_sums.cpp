@@ -6,37 +6,9 @@
 #include <vector>
 
 #include "common/numeric/encoding.hpp"
+#include "worker/engine/copy_pairs.hpp"
 
 namespace sluice::worker {
-namespace {
-
-/// Short copies all have this length, if there is room: memcpy of an unknown length costs more than
-/// the bytes. So many bytes behind each run may be read.
-constexpr std::size_t kShortCopy = 64;
-
-constexpr std::size_t kUsableBytes = ResultMemory::kBlockBytes - kShortCopy;
-static_assert(kUsableBytes >= limits::kMaxPayload);
-
-void copy(std::byte* out, const std::byte* in, std::size_t size, std::size_t room) {
-  if (size <= kShortCopy && room >= kShortCopy)
-    std::memcpy(out, in, kShortCopy);
-  else
-    std::memcpy(out, in, size);
-}
-
-/// keys[i] = first + offsets[i] for all i < count; more may be written, `room` at most. `offsets`
-/// has 256.
-void write_keys(std::uint64_t* keys, std::uint64_t first, const std::uint8_t* offsets,
-                std::size_t count, std::size_t room) {
-  constexpr std::size_t kStep = 8;
-  std::size_t i = 0;
-  for (; i < count && i + kStep <= room; i += kStep)
-    for (std::size_t j = 0; j < kStep; ++j) keys[i + j] = first + offsets[i + j];
-  for (; i < count; ++i) keys[i] = first + offsets[i];
-}
-
-}  // namespace
-
 // ------------------------------------------------------------------------------------------ memory
 ResultMemory::~ResultMemory() {
   for (Block* list : {spare_, returned_.load()})
@@ -63,79 +35,104 @@ void ResultMemory::give_back(Block* block) {
     ;
 }
 
-// ------------------------------------------------------------------------------------ what came
+// ---------------------------------------------------------------------------------- what came
 std::optional<std::size_t> KeyedSums::add(StreamId s, std::span<const std::byte> run,
                                           std::uint64_t begin, std::uint64_t end) {
-  if (run.empty()) return 0;
-  assert(run.size() <= kUsableBytes);
-  if (blocks_.empty() || kUsableBytes - last_used_ < run.size()) {
+  const auto view = RunView::parse(run);
+  if (!view) return std::nullopt;
+  if (view->coding.keys == 0) return 0;
+  const std::uint16_t place = geometry_.place_of(s);
+  const std::uint64_t bound = std::min(end, geometry_.local_bound(place));
+  const std::size_t most = most_bytes(view->coding.keys);
+  if (view->first < begin || most > ResultMemory::kBlockBytes) return std::nullopt;
+  if (blocks_.empty() || ResultMemory::kBlockBytes - last_used_ < most) {
     blocks_.push_back(ResultMemory::take(memory_));
     last_used_ = 0;
   }
-  std::byte* const copy = blocks_.back()->bytes + last_used_;
-  std::memcpy(copy, run.data(), run.size());
-  const std::span<const std::byte> kept(copy, run.size());
-  ChunkReader reader(kept, geometry_.format());
-  std::size_t keys = 0;
-  for (PackedChunk chunk;;) {
-    const auto read = reader.next(chunk);
-    if (read == ChunkReader::Read::kEnd) break;
-    if (read == ChunkReader::Read::kMalformed || chunk.number < begin || chunk.number >= end ||
-        geometry_.stream_of(chunk.number) != s || !geometry_.has_keys_of(chunk))
-      return std::nullopt;
-    keys += chunk.count;
+  auto* const keys = reinterpret_cast<std::uint64_t*>(blocks_.back()->bytes + last_used_);
+  KeyReader reader(*view);
+  const std::size_t count = reader.read_below(bound, 0, keys);
+  if (reader.next() != kNoKey || count != view->coding.keys) return std::nullopt;
+  auto* const rows = reinterpret_cast<std::byte*>(keys + count);
+  if (is_encoded_)
+    decode_rows(*view, keys, rows);
+  else
+    std::memcpy(rows, view->rows.data(), count * row_bytes_);
+  add_segments(place, {keys, count}, rows);
+  constexpr std::size_t kAlignment = alignof(std::uint64_t);
+  const std::size_t used = count * (sizeof(std::uint64_t) + row_bytes_);
+  last_used_ += (used + kAlignment - 1) / kAlignment * kAlignment;
+  size_ += count;
+  return count;
+}
+
+/// Replaces rising local keys by the keys, and keeps the pairs.
+void KeyedSums::add_segments(std::uint16_t place, std::span<std::uint64_t> keys,
+                             const std::byte* rows) {
+  for (std::size_t first = 0, end; first < keys.size(); first = end) {
+    const std::uint64_t add = geometry_.key_of(place, keys[first]) - keys[first];
+    const std::uint64_t stripe = geometry_.stripe_of(keys[first]);
+    for (end = first; end < keys.size() && geometry_.stripe_of(keys[end]) == stripe; ++end)
+      keys[end] += add;
+    segments_.push_back({keys.data() + first, rows + first * row_bytes_, end - first});
   }
-  last_used_ += run.size();
-  runs_[geometry_.place_of(s)].push_back(kept);
-  size_ += keys;
-  return keys;
+}
+
+void KeyedSums::decode_rows(const RunView& run, const std::uint64_t* keys, std::byte* out) const {
+  const RunFormat format = geometry_.format();
+  const std::byte* in = run.rows.data();
+  for (std::size_t first = 0, end; first < run.coding.keys; first = end) {
+    end = run.coding.keys;
+    std::int16_t scale = 0;
+    if (format.is_scaled()) {
+      const std::uint64_t chunk = format.chunk_of(keys[first]);
+      for (end = first + 1; end < run.coding.keys && format.chunk_of(keys[end]) == chunk;) ++end;
+      scale = take_scale(in);
+    }
+    const std::size_t elements = (end - first) * geometry_.row_elements;
+    numeric::decode(geometry_.type, out, in, {elements, 0, elements}, scale);
+    in += format.rows_bytes(end - first);
+    out += (end - first) * row_bytes_;
+  }
 }
 
 void KeyedSums::clear() {
-  for (auto& each : runs_) each.clear();
+  segments_.clear();
   blocks_.clear();
   size_ = 0;
 }
 
 // ----------------------------------------------------------------------------------- in order
-/// Reads the runs of one stream, which were checked as they came.
-class KeyedSums::Cursor {
- public:
-  Cursor(std::span<const std::span<const std::byte>> runs, const ChunkFormat& format)
-      : runs_(runs), format_(format) {
-    advance();
-  }
-
-  const PackedChunk& chunk() const { return chunk_; }  ///< number kNoChunk: none is left
-
-  void advance() {
-    while (reader_.next(chunk_) != ChunkReader::Read::kChunk) {
-      if (runs_.empty()) {
-        chunk_.number = kNoChunk;
-        return;
-      }
-      reader_ = ChunkReader(runs_.front(), format_);
-      runs_ = runs_.subspan(1);
+/// Calls f(i, segment) for pairs in their order by key; `i` is the place of the first one.
+template <class F>
+void KeyedSums::for_each_in_order(const F& f) const {
+  // The pairs of a stripe come in order, from one stream. So it suffices to know how many pairs are
+  // in the stripes before. This is true of longer stripes, too, if they are put in order once more.
+  unsigned bits = geometry_.stripe_bits;
+  const std::uint64_t last = geometry_.key_bound - 1, few = 4 * std::uint64_t{size_} + 1024;
+  while (last >> bits > few) ++bits;
+  std::vector<std::size_t> at((last >> bits) + 2);
+  for (const Segment& segment : segments_) at[(segment.keys[0] >> bits) + 1] += segment.size;
+  for (std::size_t i = 1; i < at.size(); ++i) at[i] += at[i - 1];
+  if (bits == geometry_.stripe_bits) {
+    for (const Segment& segment : segments_) {
+      std::size_t& first = at[segment.keys[0] >> bits];
+      f(first, segment);
+      first += segment.size;
     }
+    return;
   }
-
- private:
-  std::span<const std::span<const std::byte>> runs_;  // not read yet
-  ChunkFormat format_;
-  ChunkReader reader_;
-  PackedChunk chunk_{};
-};
-
-/// Reads as many rows of a chunk as there is room for.
-void KeyedSums::read(const PackedChunk& chunk, const std::byte* values,
-                     std::span<std::byte> rows) const {
-  const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
-  const std::size_t bytes = std::min(chunk.count * row_bytes_, rows.size());
-  if (is_encoded_)
-    numeric::decode(geometry_.type, rows.data(), values, {elements, 0, bytes / sizeof(float)},
-                    chunk.scale);
-  else
-    copy(rows.data(), values, bytes, rows.size());
+  std::vector<Segment> pairs(size_);
+  for (const Segment& segment : segments_)
+    for (std::size_t i = 0; i < segment.size; ++i)
+      pairs[at[segment.keys[i] >> bits]++] = {segment.keys + i, segment.rows + i * row_bytes_, 1};
+  auto first = pairs.begin();
+  for (std::size_t group = 0; group + 1 < at.size(); ++group) {  // at[group] is its end now
+    const auto end = pairs.begin() + static_cast<std::ptrdiff_t>(at[group]);
+    std::sort(first, end, [](const Segment& a, const Segment& b) { return *a.keys < *b.keys; });
+    first = end;
+  }
+  for (std::size_t i = 0; i < pairs.size(); ++i) f(i, pairs[i]);
 }
 
 void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
@@ -148,44 +145,20 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
     if (!rows.empty()) std::memcpy(rows.data(), in_order_.rows.get(), rows.size());
     return;
   }
-  std::vector<Cursor> cursors;
-  std::vector<std::uint64_t> next;  // of each stream
-  for (const auto& runs : runs_) {
-    cursors.emplace_back(runs, geometry_.format());
-    next.push_back(cursors.back().chunk().number);
-  }
-  std::array<std::uint8_t, 256> offsets;
-  if (next.empty()) return;
-  for (std::uint64_t number = 0;; ++number) {
-    // If many chunks have keys, one of the next few mostly has: to search all streams for the least
-    // number costs more.
-    constexpr int kTries = 8;
-    std::size_t place = geometry_.place_of(number);
-    for (int i = 0; i < kTries && next[place] != number; ++i) place = geometry_.place_of(++number);
-    if (next[place] != number) {
-      number = *std::ranges::min_element(next);
-      place = geometry_.place_of(number);
-    }
-    if (number == kNoChunk) return;
-    const PackedChunk chunk = cursors[place].chunk();
-    cursors[place].advance();
-    next[place] = cursors[place].chunk().number;
-    const std::byte* const values =
-        ChunkReader::unpack(chunk, geometry_.chunk_bits, offsets.data());
-    const std::uint64_t first = number << geometry_.chunk_bits;
+  for_each_in_order([&](std::size_t first, const Segment& segment) {
     if (parts == 1) {
-      write_keys(keys.data(), first, offsets.data(), chunk.count, keys.size());
-      keys = keys.subspan(chunk.count);
-    } else {
-      for (std::size_t i = 0; i < chunk.count; ++i) {
-        if ((first + offsets[i]) % parts != 0 || keys.empty()) continue;
-        keys.front() = (first + offsets[i]) / parts;
-        keys = keys.subspan(1);
-      }
+      copy_keys(keys.data() + first, segment.keys, segment.size);
+      copy_rows(rows.data() + first * row_bytes_, segment.rows, segment.size, row_bytes_);
+      return;
     }
-    read(chunk, values, rows);
-    rows = rows.subspan(std::min(chunk.count * row_bytes_, rows.size()));
-  }
+    for (std::size_t i = 0; i < segment.size; ++i) {
+      const std::uint64_t key = segment.keys[i];
+      const std::size_t place = first + i;
+      if (place >= keys.size() * parts) return;
+      if (key % parts == 0) keys[place / parts] = key / parts;
+      std::memcpy(rows.data() + place * row_bytes_, segment.rows + i * row_bytes_, row_bytes_);
+    }
+  });
 }
 
 void KeyedSums::scatter(std::span<std::byte> tensor) const {
@@ -197,25 +170,9 @@ void KeyedSums::scatter(std::span<std::byte> tensor) const {
       std::memcpy(tensor.data() + keys[i] * row, in_order_.rows.get() + i * row, row);
     return;
   }
-  std::array<std::uint8_t, 256> offsets;
-  std::vector<std::byte> decoded(is_encoded_ ? geometry_.chunk_keys() * row : 0);
-  for (const auto& runs : runs_)
-    for (Cursor cursor(runs, geometry_.format()); cursor.chunk().number != kNoChunk;
-         cursor.advance()) {
-      const PackedChunk& chunk = cursor.chunk();
-      const std::byte* values = ChunkReader::unpack(chunk, geometry_.chunk_bits, offsets.data());
-      if (is_encoded_) {
-        read(chunk, values, decoded);
-        values = decoded.data();
-      }
-      std::byte* const out = tensor.data() + (chunk.number << geometry_.chunk_bits) * row;
-      if (row == sizeof(float))
-        for (std::size_t i = 0; i < chunk.count; ++i)
-          std::memcpy(out + offsets[i] * sizeof(float), values + i * sizeof(float), sizeof(float));
-      else
-        for (std::size_t i = 0; i < chunk.count; ++i)
-          std::memcpy(out + offsets[i] * row, values + i * row, row);
-    }
+  for (const Segment& segment : segments_)
+    for (std::size_t i = 0; i < segment.size; ++i)
+      copy_row(tensor.data() + segment.keys[i] * row, segment.rows + i * row, row);
 }
 
 }  // namespace sluice::worker

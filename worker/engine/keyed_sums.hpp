@@ -1,5 +1,5 @@
-// The sums of one keyed call, as they come back: runs of chunks, stream by stream. They are put in
-// order when the caller asks for them, in its memory, so that each is copied once.
+// The sums of one keyed call, as they come back: runs of pairs, stream by stream. They are put in
+// order when the caller asks for them, in its memory.
 #pragma once
 
 #include <array>
@@ -59,8 +59,7 @@ class KeyedSums {
       : geometry_(geometry),
         row_bytes_(geometry.row_elements * element_bytes(type)),
         is_encoded_(geometry.type != type),
-        memory_(std::move(memory)),
-        runs_(geometry.used_streams()) {}
+        memory_(std::move(memory)) {}
 
   /// All keys, rising, and their rows, as the caller gets them.
   struct InOrder {
@@ -74,8 +73,9 @@ class KeyedSums {
         in_order_(std::move(pairs)),
         size_(in_order_.size) {}
 
-  /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. Returns
-  /// its number of keys; nothing, and keeps nothing, if it is not a run of such chunks.
+  /// Keeps the pairs of a run that came on a stream, with local keys from `begin` to before `end`.
+  /// The run was checked with its packet. Returns its number of keys; nothing, and keeps nothing,
+  /// if it has keys that are not of this op and stream.
   std::optional<std::size_t> add(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
                                  std::uint64_t end);
   /// Releases all runs.
@@ -97,18 +97,29 @@ class KeyedSums {
   std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
 
  private:
-  class Cursor;
+  /// Neighbouring pairs of a run in one stripe: keys, rising, and rows as the caller gets them.
+  struct Segment {
+    const std::uint64_t* keys;
+    const std::byte* rows;
+    std::size_t size;
+  };
 
-  void read(const PackedChunk& chunk, const std::byte* values, std::span<std::byte> rows) const;
+  std::size_t most_bytes(std::size_t keys) const {
+    return (keys + 1) * sizeof(std::uint64_t) + keys * row_bytes_;
+  }
+  void add_segments(std::uint16_t place, std::span<std::uint64_t> keys, const std::byte* rows);
+  void decode_rows(const RunView& run, const std::uint64_t* keys, std::byte* out) const;
+  template <class F>
+  void for_each_in_order(const F& f) const;
 
   KeyedGeometry geometry_;
   std::size_t row_bytes_ = 0;
   bool is_encoded_ = false;
   std::shared_ptr<ResultMemory> memory_;
-  std::vector<ResultMemory::Taken> blocks_;                    // runs one behind the other, and
-  std::size_t last_used_ = 0;                                  // bytes of the last block
-  std::vector<std::vector<std::span<const std::byte>>> runs_;  // by place: numbers rise
-  InOrder in_order_ = {};                                      // then there are no runs
+  std::vector<ResultMemory::Taken> blocks_;  // pairs of runs one behind the other, and
+  std::size_t last_used_ = 0;                // bytes of the last block
+  std::vector<Segment> segments_;            // as they came
+  InOrder in_order_ = {};                    // then there are none
   std::size_t size_ = 0;
 };
 

@@ -82,7 +82,7 @@ void check_encoding(const OpRequest& request, const std::string& call) {
 
 void check_keyed(const OpRequest& request, const std::string& call, const Session& session) {
   const KeyedRequest& keyed = *request.keyed;
-  if (keyed.key_bound == 0 || keyed.key_bound == kNoChunk)
+  if (keyed.key_bound == 0 || keyed.key_bound == kNoKey)
     refuse(call, "key_bound is " + std::to_string(keyed.key_bound) + "; 1..2^64 - 2 expected");
   if (keyed.row_elements == 0) refuse(call, "row_elements is 0; 1 at least expected");
   if (const auto why = too_long(request, session)) refuse(call, *why);

@@ -1,0 +1,230 @@
+#include "common/protocol/key_run.hpp"
+
+#include <array>
+
+namespace sluice {
+namespace {
+
+using wire::RunHeader;
+
+/// The width with the fewest bits for keys whose mean distance is known, less one: for distances as
+/// they are where each key is there or not by chance. kWidest[w] is the largest mean for w bits;
+/// from the last one on it doubles with each bit.
+std::uint8_t width_for(double mean) {
+  constexpr std::array kWidest{0.0,   1.618, 3.008, 5.518, 10.11, 18.62,
+                               34.55, 64.68, 122.1, 232.0, 443.7};
+  std::uint8_t width = 0;
+  while (width < kWidest.size() && mean > kWidest[width]) ++width;
+  if (width < kWidest.size()) return width;
+  for (double widest = 2 * kWidest.back(); mean > widest && width < KeyCoding::kMostWidth;
+       widest *= 2)
+    ++width;
+  return width;
+}
+
+/// More than a run may have.
+constexpr std::uint64_t kTooManyEscapes = RunHeader::kMostEscapes + std::uint64_t{1};
+
+/// The mean number of keys that are left out between two neighbours.
+double mean_gap(std::span<const std::uint64_t> keys) {
+  if (keys.size() < 2) return 0;
+  const auto others = static_cast<double>(keys.size() - 1);
+  return static_cast<double>(keys.back() - keys.front() - (keys.size() - 1)) / others;
+}
+
+/// How much of a run is used, while keys are added one by one.
+class Fill {
+ public:
+  Fill(const RunFormat& format, std::uint8_t width, std::uint64_t first)
+      : format_(format), width_(width), chunk_(format.chunk_of(first)) {}
+
+  /// Returns the size with one more key, behind so many symbols.
+  std::size_t add(std::uint64_t key, std::size_t symbols) {
+    if (format_.is_scaled() && format_.chunk_of(key) != chunk_) {
+      chunks_bytes_ += chunk_bytes(in_chunk_);
+      in_chunk_ = 0;
+      chunk_ = format_.chunk_of(key);
+    }
+    ++in_chunk_;
+    return sizeof(RunHeader) + (symbols * width_ + 7) / 8 + chunks_bytes_ + chunk_bytes(in_chunk_);
+  }
+
+ private:
+  std::size_t chunk_bytes(std::size_t keys) const {
+    return format_.rows_bytes(keys) + (format_.is_scaled() ? sizeof(std::int16_t) : 0);
+  }
+
+  const RunFormat& format_;
+  std::uint8_t width_;
+  std::uint64_t chunk_;
+  std::size_t in_chunk_ = 0;
+  std::size_t chunks_bytes_ = 0;  // of the chunks before this one
+};
+
+/// How many escapes a gap takes.
+std::uint64_t escapes_in(std::uint64_t gap, std::uint64_t escape) {
+  if (gap < escape) return 0;
+  return gap < 2 * escape ? 1 : gap / escape;
+}
+
+/// The run of as many keys as fit with this width. If rows are scaled it has no part of a chunk;
+/// then it may be empty.
+RunPlan plan_scaled(std::uint8_t width, std::span<const std::uint64_t> keys, std::size_t room,
+                    const RunFormat& format, bool goes_on) {
+  const std::uint64_t escape = (std::uint64_t{1} << width) - 1;
+  Fill fill(format, width, keys[0]);
+  RunPlan plan{.coding = {.keys = 1, .width = width}, .bytes = fill.add(keys[0], 0)};
+  RunPlan whole;  // the last plan without a part of a chunk
+  std::size_t escapes = 0, i = 1;
+  for (const std::size_t end = std::min<std::size_t>(keys.size(), RunHeader::kMostKeys); i < end;
+       ++i) {
+    if (format.chunk_of(keys[i]) != format.chunk_of(keys[i - 1])) whole = plan;
+    const std::uint64_t gap = keys[i] - keys[i - 1] - 1;
+    if (width == 0 && gap != 0) break;
+    if (width != 0) escapes += std::min(escapes_in(gap, escape), kTooManyEscapes);
+    const std::size_t bytes = fill.add(keys[i], width == 0 ? 0 : i + escapes);
+    if (bytes > room || escapes > RunHeader::kMostEscapes) break;
+    plan = {.coding = {.keys = i + 1, .escapes = escapes, .width = width}, .bytes = bytes};
+  }
+  return i < keys.size() || goes_on ? whole : plan;
+}
+
+/// The same of rows that are not scaled, each of which takes so many bytes.
+RunPlan plan_unscaled(std::uint8_t width, std::span<const std::uint64_t> keys, std::size_t room,
+                      std::size_t row_bytes) {
+  const std::size_t end =
+      std::min({keys.size(), RunHeader::kMostKeys, (room - sizeof(RunHeader)) / row_bytes});
+  const std::uint64_t escape = (std::uint64_t{1} << width) - 1;
+  std::size_t escapes = 0, n = 1;
+  if (width == 0) {
+    while (n < end && keys[n] == keys[0] + n) ++n;
+  } else {
+    const std::size_t bits = 8 * (room - sizeof(RunHeader));
+    std::size_t used = 8 * row_bytes + 7;  // with what fills the last byte of symbols
+    for (; n < end; ++n) {
+      const std::uint64_t more = escapes_in(keys[n] - keys[n - 1] - 1, escape);
+      used += 8 * row_bytes + width * (1 + std::min(more, kTooManyEscapes));
+      if ((used & ~std::size_t{7}) > bits || escapes + more > RunHeader::kMostEscapes) break;
+      escapes += more;
+    }
+  }
+  const KeyCoding coding{.keys = n, .escapes = escapes, .width = width};
+  return {coding, coding.bytes() + n * row_bytes};
+}
+
+}  // namespace
+
+RunPlan plan_run(std::span<const std::uint64_t> keys, std::size_t room, const RunFormat& format,
+                 bool goes_on) {
+  if (keys.empty()) return {};
+  const std::size_t most = format.most_keys(room - sizeof(RunHeader));
+  const std::size_t likely = std::clamp<std::size_t>(most, 1, keys.size());
+  const std::uint8_t width = width_for(mean_gap(keys.first(likely)));
+  if (!format.is_scaled()) return plan_unscaled(width, keys, room, format.rows_bytes(1));
+  RunPlan plan = plan_scaled(width, keys, room, format, goes_on);
+  if (plan.coding.keys == 0) {  // one chunk needs another width than several, which lie apart
+    std::size_t count = 1;
+    while (count < keys.size() && format.chunk_of(keys[count]) == format.chunk_of(keys[0])) ++count;
+    const auto chunk = keys.first(count);
+    plan = plan_scaled(width_for(mean_gap(chunk)), chunk, room, format, false);
+  }
+  assert(plan.coding.keys != 0 && plan.bytes <= room);
+  return plan;
+}
+
+std::byte* write_keys(const KeyCoding& coding, std::span<const std::uint64_t> keys,
+                      std::span<std::byte> run) {
+  RunHeader header;
+  header.first = keys[0];
+  header.keys = static_cast<std::uint16_t>(coding.keys);
+  header.escapes = static_cast<std::uint16_t>(coding.escapes);
+  header.width = coding.width;
+  std::memcpy(run.data(), &header, sizeof header);
+  std::byte* out = run.data() + sizeof header;
+  std::byte* const end = run.data() + coding.bytes();
+  std::byte* const room_end = run.data() + run.size();
+  if (coding.width == 0) return end;
+
+  const std::uint64_t escape = (std::uint64_t{1} << coding.width) - 1;
+  std::uint64_t bits = 0;  // not written yet: less than a byte of them
+  unsigned count = 0;
+  const auto put = [&](std::uint64_t symbol) {
+    bits |= symbol << count;
+    count += coding.width;
+    // What is written too much is replaced by what follows.
+    std::memcpy(out, &bits, std::min<std::size_t>(sizeof bits, room_end - out));
+    out += count / 8;
+    bits >>= count & ~7u;
+    count &= 7;
+  };
+  for (std::size_t i = 1; i < coding.keys; ++i) {
+    std::uint64_t gap = keys[i] - keys[i - 1] - 1;
+    for (; gap >= escape; gap -= escape) put(escape);
+    put(gap);
+  }
+  return end;
+}
+
+std::optional<RunView> RunView::parse(std::span<const std::byte> run) {
+  if (run.empty()) return RunView{};
+  if (run.size() < sizeof(RunHeader)) return std::nullopt;
+  RunHeader header;
+  std::memcpy(&header, run.data(), sizeof header);
+  RunView view;
+  view.first = header.first;
+  view.coding = {.keys = header.keys, .escapes = header.escapes, .width = header.width};
+  const KeyCoding& coding = view.coding;
+  if (coding.keys == 0 || view.first == kNoKey || coding.width > KeyCoding::kMostWidth)
+    return std::nullopt;
+  if ((coding.width == 0 || coding.keys == 1) && coding.escapes != 0) return std::nullopt;
+  if (coding.bytes() > run.size()) return std::nullopt;
+  view.symbols = run.subspan(sizeof(RunHeader));
+  view.rows = run.subspan(coding.bytes());
+  return view;
+}
+
+bool RunView::has_rows(const RunFormat& format) const {
+  if (!format.is_scaled()) return rows.size() == format.rows_bytes(coding.keys);
+  std::array<std::uint16_t, (1 << kMostChunkBits) + 1> offsets;
+  std::span<const std::byte> rest = rows;
+  for (KeyReader reader(*this); reader.next() != kNoKey;) {
+    const std::uint64_t chunk = format.chunk_of(reader.next());
+    const std::uint64_t begin = format.first_key_of(chunk), end = format.first_key_of(chunk + 1);
+    const std::size_t count = reader.read_below(end > begin ? end : kNoKey, begin, offsets.data());
+    wire::Le<std::int16_t> scale;
+    const std::size_t size = sizeof scale + format.rows_bytes(count);
+    if (rest.size() < size) return false;
+    std::memcpy(&scale, rest.data(), sizeof scale);
+    if (!format.type().is_scale(scale)) return false;
+    rest = rest.subspan(size);
+  }
+  return rest.empty();
+}
+
+std::optional<std::uint64_t> KeyReader::last(std::size_t escapes) const {
+  if (left_ == 0) return std::nullopt;
+  __extension__ using Wide = unsigned __int128;
+  Wide key = Wide{next_} + (left_ - 1);
+  if (width_ != 0) {
+    const std::uint64_t escape = this->escape();
+    std::size_t found = 0;
+    std::uint64_t gap = 0;
+    for (std::uint32_t at = symbol_; at < count_;) {
+      const Word word = word_at(at);
+      std::uint64_t bits = word.bits, sum = 0;  // of one word's symbols, so that it is 64 bits
+      for (std::uint32_t i = 0; i < word.symbols; ++i, bits >>= width_) {
+        gap = bits & escape;
+        sum += gap;
+        found += gap == escape ? 1 : 0;
+      }
+      key += sum;
+      at += word.symbols;
+    }
+    const bool ends_with_key = symbol_ == count_ || gap != escape;
+    if (found != escapes || !ends_with_key) return std::nullopt;
+  }
+  if (key >= kNoKey) return std::nullopt;
+  return static_cast<std::uint64_t>(key);
+}
+
+}  // namespace sluice

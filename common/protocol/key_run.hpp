@@ -1,0 +1,248 @@
+// A run: pairs of rising local keys and their rows, as DATA and RESULT of keyed ops carry them
+// (docs/protocol.md, "Keyed streams").
+//
+//   header    the first key, the number of keys, the width w of a symbol, the number of escapes
+//   symbols   of w bits each, one behind the other, the lowest bits first. A symbol less than
+//             2^w - 1 is a key: so many keys are left out before it. The largest symbol is an
+//             escape: 2^w - 1 keys are left out, and the next symbol goes on.
+//   rows      in the order of their keys. Scaled rows: of each chunk that has keys its scale (2
+//             bytes), and its rows as one scaled block
+//
+// With w = 0 there are no symbols: all keys are neighbours. With w = 1 the symbols are a bitmap.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "common/base/wire_type.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice {
+
+/// No key has this number, as keys are less than 2^64 - 1: the end of all keys.
+inline constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+
+inline constexpr std::uint8_t kMostChunkBits = 8;
+
+/// How the rows of a run lie. Scaled rows have a scale for each chunk of 2^chunk_bits neighbouring
+/// keys, and a run has all keys of its sender's in a chunk, or none.
+class RunFormat {
+ public:
+  RunFormat() = default;
+  RunFormat(std::uint8_t chunk_bits, std::uint16_t row_elements, WireType type)
+      : row_bits_(row_elements * static_cast<std::uint32_t>(type.bytes(2) * 4)),
+        row_elements_(row_elements),
+        chunk_bits_(chunk_bits),
+        is_scaled_(type.is_scaled()),
+        type_(type) {
+    assert(row_elements != 0 && chunk_bits <= kMostChunkBits);
+  }
+
+  WireType type() const { return type_; }
+  bool is_scaled() const { return is_scaled_; }
+  std::uint16_t row_elements() const { return row_elements_; }
+  std::uint64_t chunk_of(std::uint64_t key) const { return key >> chunk_bits_; }
+  std::uint64_t first_key_of(std::uint64_t chunk) const { return chunk << chunk_bits_; }
+  /// The size of so many rows; if they are scaled, of so many of one chunk.
+  std::size_t rows_bytes(std::size_t count) const { return (count * row_bits_ + 7) / 8; }
+  /// No run of so many bytes has more keys.
+  std::size_t most_keys(std::size_t bytes) const { return bytes * 8 / row_bits_; }
+
+ private:
+  std::uint32_t row_bits_ = 8;
+  std::uint16_t row_elements_ = 1;
+  std::uint8_t chunk_bits_ = 0;
+  bool is_scaled_ = false;
+  WireType type_ = ElementType::kInt8;
+};
+
+/// How keys are written: which width, and what it takes.
+struct KeyCoding {
+  static constexpr std::uint8_t kMostWidth = 56;
+
+  std::size_t keys = 0;
+  std::size_t escapes = 0;
+  std::uint8_t width = 0;
+
+  std::size_t symbols() const { return width == 0 ? 0 : keys - 1 + escapes; }
+  std::size_t bytes() const { return sizeof(wire::RunHeader) + (symbols() * width + 7) / 8; }
+};
+
+/// A run that is written, with its size.
+struct RunPlan {
+  KeyCoding coding;
+  std::size_t bytes = 0;  ///< of all; 0 if there is no key
+};
+
+/// Plans a run of the first of these keys, as many as fit in `room`. They rise. If rows are scaled,
+/// a chunk of which not all of the given keys fit is left out; `goes_on` says that the last chunk
+/// may have keys which are not given. The first chunk must fit.
+RunPlan plan_run(std::span<const std::uint64_t> keys, std::size_t room, const RunFormat& format,
+                 bool goes_on);
+
+/// Writes header and symbols to a run of the planned size. Returns where the rows begin, which must
+/// be written afterwards.
+std::byte* write_keys(const KeyCoding& coding, std::span<const std::uint64_t> keys,
+                      std::span<std::byte> run);
+
+/// A run that was received: its parts, before its symbols are read.
+struct RunView {
+  std::uint64_t first = kNoKey;
+  KeyCoding coding;
+  std::span<const std::byte> symbols = {};  ///< and what is behind them
+  std::span<const std::byte> rows = {};     ///< and scales, if there are any
+
+  /// Nothing if the bytes cannot be a run. An empty run has no keys.
+  static std::optional<RunView> parse(std::span<const std::byte> run);
+  /// Whether `rows` are those of the keys, with valid scales.
+  bool has_rows(const RunFormat& format) const;
+};
+
+/// A scale, and behind it the rows of its chunk.
+inline std::int16_t take_scale(const std::byte*& in) {
+  wire::Le<std::int16_t> scale;
+  std::memcpy(&scale, in, sizeof scale);
+  in += sizeof scale;
+  return scale;
+}
+inline void put_scale(std::byte*& out, wire::Le<std::int16_t> scale) {
+  std::memcpy(out, &scale, sizeof scale);
+  out += sizeof scale;
+}
+
+/// Reads the keys of a run in order. Whatever the bytes are, they rise; another process may be able
+/// to write them.
+class KeyReader {
+ public:
+  KeyReader() = default;
+  explicit KeyReader(const RunView& run)
+      : symbols_(run.symbols),
+        width_(run.coding.width),
+        count_(static_cast<std::uint32_t>(run.coding.symbols())),
+        left_(static_cast<std::uint32_t>(run.coding.keys)),
+        next_(run.first) {}
+
+  /// The next key; kNoKey at the end.
+  std::uint64_t next() const { return next_; }
+  /// Keys that are left, if the run is valid.
+  std::uint32_t left() const { return left_; }
+
+  /// Reads the keys below `limit`, at most left() of them. Writes each less `base`, which is no
+  /// more than next(). `out` must have room for left() keys, and one more. Returns their number.
+  template <class T>
+  std::size_t read_below(std::uint64_t limit, std::uint64_t base, T* out);
+
+  /// The last key that is left. Nothing if the symbols that are left do not have so many escapes,
+  /// or not so many keys as the header says, or lead to 2^64 - 1 or beyond.
+  std::optional<std::uint64_t> last(std::size_t escapes) const;
+
+ private:
+  /// Some symbols that follow each other, the next one in the lowest bits.
+  struct Word {
+    std::uint64_t bits;
+    std::uint32_t symbols;
+  };
+  /// The next symbols, one at least.
+  Word word_at(std::uint32_t symbol) const {
+    const std::size_t bit = std::size_t{symbol} * width_, byte = bit / 8;
+    Word word{0, static_cast<std::uint32_t>((64 - bit % 8) / width_)};
+    if (symbols_.size() - byte >= sizeof word.bits)
+      std::memcpy(&word.bits, symbols_.data() + byte, sizeof word.bits);
+    else
+      std::memcpy(&word.bits, symbols_.data() + byte, symbols_.size() - byte);
+    word.bits >>= bit % 8;
+    word.symbols = std::min(word.symbols, count_ - symbol);
+    return word;
+  }
+  std::uint64_t escape() const { return (std::uint64_t{1} << width_) - 1; }
+  void end() {
+    next_ = kNoKey;
+    left_ = 0;
+  }
+  template <class T>
+  std::size_t read_neighbours(std::uint64_t limit, std::uint64_t base, T* out);
+  template <class T>
+  std::size_t read_symbols(std::uint64_t limit, std::uint64_t base, T* out);
+
+  static constexpr std::uint64_t kFar = std::uint64_t{1} << 61;
+
+  std::span<const std::byte> symbols_ = {};
+  std::uint8_t width_ = 0;
+  std::uint32_t count_ = 0;   // of symbols
+  std::uint32_t symbol_ = 0;  // the next one
+  std::uint32_t left_ = 0;
+  std::uint64_t next_ = kNoKey;
+};
+
+// Inline, as they are called for every few keys.
+template <class T>
+std::size_t KeyReader::read_neighbours(std::uint64_t limit, std::uint64_t base, T* out) {
+  const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(limit - next_, left_));
+  for (std::uint32_t i = 0; i < count; ++i) out[i] = static_cast<T>(next_ + i - base);
+  left_ -= count;
+  next_ = left_ == 0 ? kNoKey : next_ + count;
+  return count;
+}
+
+/// Begins with next_. Ends at the limit, or far before it: no sum of gaps overflows.
+template <class T>
+std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* out) {
+  const std::uint64_t origin = next_, far = std::min(limit - origin, kFar);
+  const std::uint64_t escape = this->escape();
+  const std::size_t most = left_;
+  const auto shift = static_cast<T>(origin - base);
+  std::uint64_t least = 1;  // counted from the origin: the next key is no less
+  std::size_t n = 1;
+  out[0] = shift;
+  while (symbol_ < count_ && n < most) {
+    const Word word = word_at(symbol_);
+    std::uint64_t bits = word.bits, reached = least;
+    std::size_t found = n;
+    const auto symbols = static_cast<std::uint32_t>(
+        std::min<std::size_t>(word.symbols, most - n));  // so many are no more keys than are left
+    for (std::uint32_t i = 0; i < symbols; ++i) {        // without a branch for each escape
+      const std::uint64_t gap = bits & escape;
+      bits >>= width_;
+      reached += gap;
+      out[found] = static_cast<T>(reached) + shift;
+      const std::uint64_t is_key = gap != escape ? 1 : 0;
+      found += is_key;
+      reached += is_key;
+    }
+    if (reached > far) break;  // among these is the last key below the limit
+    symbol_ += symbols;
+    least = reached;
+    n = found;
+  }
+  while (symbol_ < count_ && n < most) {
+    const std::uint64_t gap = word_at(symbol_++).bits & escape;
+    if (least + gap < least) break;  // it is beyond all keys
+    least += gap;
+    if (gap == escape) continue;
+    if (least >= far) {
+      left_ -= static_cast<std::uint32_t>(n);
+      next_ = origin + least;
+      if (next_ < origin || next_ == kNoKey) end();
+      return n;
+    }
+    out[n++] = static_cast<T>(least++) + shift;
+  }
+  end();
+  return n;
+}
+
+template <class T>
+std::size_t KeyReader::read_below(std::uint64_t limit, std::uint64_t base, T* out) {
+  std::size_t n = 0;
+  while (next_ < limit)
+    n += width_ == 0 ? read_neighbours(limit, base, out + n) : read_symbols(limit, base, out + n);
+  return n;
+}
+
+}  // namespace sluice
