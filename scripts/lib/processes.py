@@ -63,27 +63,32 @@ def free_tcp_port():
         return probe.getsockname()[1]
 
 
+def spawn(command, environment, out, err, before_exec=None):
+    """In a process group of its own. It dies with this process."""
+    parent = os.getpid()
+
+    def prepare():
+        linux.die_with_parent(parent, signal.SIGKILL)
+        if before_exec:
+            before_exec()
+
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+                            stderr=err, process_group=0, preexec_fn=prepare)
+
+
 class Process:
     """A started program with its output in files; `popen.pid` is its own process group.
 
     All are of one session: see docs/mpi.md, "What to know".
     """
 
-    def __init__(self, name, command, environment, directory, before_exec=None):
+    def __init__(self, name, command, environment, directory, before_exec=None,
+                 spawn=spawn):
         self.name = name
         self.is_daemon = os.path.basename(command[0]) == "sluice-aggregator"
         self.paths = {what: os.path.join(directory, f"{name}.{what}") for what in ("out", "err")}
-        parent = os.getpid()
-
-        def prepare():
-            linux.die_with_parent(parent, signal.SIGKILL)
-            if before_exec:
-                before_exec()
-
         with open(self.paths["out"], "wb") as out, open(self.paths["err"], "wb") as err:
-            self.popen = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                          stdout=out, stderr=err, process_group=0,
-                                          preexec_fn=prepare)
+            self.popen = spawn(command, environment, out, err, before_exec)
 
     @property
     def out(self):
@@ -141,6 +146,7 @@ class Process:
 
 class Stage:
     """A directory and the processes started in it; all ends with the `with` statement."""
+    spawn = staticmethod(spawn)
 
     def __enter__(self):
         self.place = make_directory("st-")
@@ -164,7 +170,7 @@ class Stage:
         are not passed on."""
         name = f"{next(self.numbers)}-{name}"
         process = Process(name, [str(word) for word in command], self.environment(**settings),
-                          self.place, before_exec)
+                          self.place, before_exec, self.spawn)
         self.processes.append(process)
         return process
 

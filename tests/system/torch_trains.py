@@ -6,10 +6,12 @@ import re
 import signal
 
 import harness
+import imported
 
 # For programs that count bytes: on a busy machine an answer may be late, and nothing is lost.
 NOTHING_TWICE = {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US": 10_000_000}
 PROGRAMS = os.path.join(harness.ROOT, "tests", "system", "torch")
+TORCH = imported.Python(harness.DEBIAN_PYTHON, "torch", read_later=("CASE", "FAKE_", "STORE"))
 
 
 def package():
@@ -19,6 +21,10 @@ def package():
 
 
 class Torch(harness.SystemTest):
+    """A rank is a fork of a process that has imported PyTorch, unless a test says otherwise:
+    `self.afresh`. Then ranks have other addresses, and other hashes of strings, as users' have."""
+    afresh = False
+
     def setUp(self):
         if package() is None:
             self.skipTest("bindings/torch is not built: no Python with PyTorch and its headers")
@@ -28,6 +34,10 @@ class Torch(harness.SystemTest):
         return super().environment(**{"PYTHONPATH": package(), "STORE": self.directory("store"),
                                       "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
                                       "PYTHONWARNINGS": "ignore", **settings})
+
+    def spawn(self, command, environment, *files_and_more):
+        program = not self.afresh and TORCH.spawn(command, environment, *files_and_more)
+        return program or super().spawn(command, environment, *files_and_more)
 
     def start_program(self, rank, ranks, daemon, program, *scenarios, **settings):
         return self.start_rank(rank, ranks, daemon, harness.DEBIAN_PYTHON, "-B",
@@ -42,6 +52,7 @@ class Collectives(Torch):
         self.all_end_well(self.start_programs(1, self.start_daemon(), "collectives.py"))
 
     def test_three_ranks(self):
+        self.afresh = True
         self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
 
 
@@ -182,6 +193,7 @@ class Training(Torch):
             **NOTHING_TWICE))
 
     def test_tensors_in_shared_memory(self):
+        self.afresh = True
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",
             "data_loader", "strided_and_sparse", SLUICE_HOST_LEVEL=1))
