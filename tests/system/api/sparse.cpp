@@ -138,18 +138,19 @@ Pairs random_pairs(unsigned rank, std::uint64_t count, std::uint64_t step, std::
 /// The error is within the header's bound, if a scale is used only for rows of about one magnitude.
 void encoded_sums_are_near(Communicator& job, Encoding encoding, std::uint64_t seed,
                            std::uint64_t row) {
-  constexpr std::uint64_t kCount = 3'000, kStep = 5;
+  constexpr std::uint64_t kStep = 5;
+  const std::uint64_t count = std::min<std::uint64_t>(3'000, 1'000'000 / row);
   const std::string what = std::string(name(encoding)) + " pairs, rows of " + std::to_string(row);
-  const Pairs pairs = random_pairs(job.rank(), kCount, kStep, row);
+  const Pairs pairs = random_pairs(job.rank(), count, kStep, row);
   SparseOptions options;
   options.encoding = encoding;
   options.rounding_seed = seed;
-  const SparseWork work = job.all_reduce(pairs.tensor(row), kCount * kStep + 1, options);
+  const SparseWork work = job.all_reduce(pairs.tensor(row), count * kStep + 1, options);
   work.wait();
   std::map<std::uint64_t, std::vector<double>> sums;
   double sizes = 0;
   for (unsigned rank = 0; rank < job.world_size(); ++rank) {
-    const Pairs theirs = random_pairs(rank, kCount, kStep, row);
+    const Pairs theirs = random_pairs(rank, count, kStep, row);
     sizes += rank + 1;
     for (std::size_t i = 0; i < theirs.keys.size(); ++i) {
       auto& sum = sums[theirs.keys[i]];
@@ -176,7 +177,7 @@ void encoded_sums_are_near(Communicator& job, Encoding encoding, std::uint64_t s
   check(most <= bound, what + ": off by " + std::to_string(most) + ", not within its bound " +
                            std::to_string(bound));
   check(most > bound / 1000, what + ": nothing was rounded");
-  copies_are_the_same(work, kCount * kStep + 1, row, what);
+  copies_are_the_same(work, count * kStep + 1, row, what);
 }
 
 }  // namespace
