@@ -32,6 +32,9 @@ inline void check_says(const Error& error, std::string_view text) {
 void check_says_both(const Error& error, const std::string& field, const std::string& of_first,
                      const std::string& of_other);
 
+/// That a sum of all ranks is right.
+void check_sum(Communicator& job, const std::string& what);
+
 /// This process's place among the ranks, and its context.
 struct Setting {
   Context& context;

@@ -10,7 +10,6 @@
 #include "tests/system/api/tensors.hpp"
 
 namespace sluice::api_test {
-namespace {
 
 void check_sum(Communicator& job, const std::string& what) {
   const std::uint32_t block = job.block_elements(ElementType::kFloat32);
@@ -18,8 +17,6 @@ void check_sum(Communicator& job, const std::string& what) {
   job.all_reduce(std::span(tensor)).wait();
   check(wrong_elements(tensor, job.world_size(), block) == 0, what);
 }
-
-}  // namespace
 
 void joined_and_left_again_and_again(const Setting& setting) {
   for (int life = 0; life < 50; ++life) {

@@ -3,21 +3,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tests/system/api/check.hpp"
-#include "tests/system/api/tensors.hpp"
 
 namespace sluice::api_test {
 namespace {
-
-void check_sum(Communicator& job, const std::string& what) {
-  const std::uint32_t block = job.block_elements(ElementType::kFloat32);
-  std::vector<float> tensor = input_of<float>(3000, job.rank(), job.world_size(), block);
-  job.all_reduce(std::span(tensor)).wait();
-  check(wrong_elements(tensor, job.world_size(), block) == 0, what);
-}
 
 /// The values of all ranks, by rank.
 std::vector<std::int64_t> gathered(Communicator& job, std::int64_t own) {
