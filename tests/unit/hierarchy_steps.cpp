@@ -14,6 +14,7 @@
 
 #include "tests/unit/catch.hpp"
 #include "tests/unit/pairs_parts.hpp"
+#include "tests/unit/rounds.hpp"
 #include "worker/hierarchy/steps.hpp"
 
 using namespace sluice;
@@ -199,7 +200,7 @@ void check(std::mt19937_64& random, Collective collective) {
 
 TEST_CASE("every collective gives over hosts what it gives without them") {
   std::mt19937_64 random(36);
-  for (int round = 0; round < 300; ++round)
+  for (int round = 0; round < test::rounds(300); ++round)
     for (const Collective collective :
          {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter,
           Collective::kBroadcast, Collective::kAllGather, Collective::kGather, Collective::kScatter,
@@ -392,7 +393,7 @@ SumsByKey<float> sums_of(const Placement& placement, const std::deque<Pairs>& of
 
 TEST_CASE("sums of pairs over hosts are those of the hosts, in order, on all ranks") {
   std::mt19937_64 random(37);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const auto ranks = static_cast<std::uint16_t>(1 + random() % 9);
     const Placement placement = draw_placement(random, ranks);
     const OpRequest request = draw_request(random);

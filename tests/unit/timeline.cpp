@@ -106,7 +106,7 @@ TEST_CASE("no event lies across a page's end, where a write may be cut") {
   const Directory directory;
   const std::string path = directory / "trace.json";
   TimelineFile file(path, {});
-  for (std::size_t i = 0; i < 200; ++i)
+  for (std::size_t i = 0; i < 80; ++i)
     REQUIRE(file.add("{\"text\":\"" + std::string(i * 37 % 3000, 'x') + "\"}"));
   file.close();
   const std::string text = text_of(path);
