@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -131,7 +130,8 @@ class Cluster {
       ranks_.push_back(std::make_unique<worker::Engine>(config, std::span(&aggregator, 1)));
       ranks_.back()->start(now_, *outs_.back());
     }
-    while (!all([](const worker::Engine& e) { return e.state() == worker::Engine::State::kActive; }))
+    while (
+        !all([](const worker::Engine& e) { return e.state() == worker::Engine::State::kActive; }))
       turn();
   }
 

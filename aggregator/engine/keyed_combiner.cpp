@@ -1,7 +1,6 @@
 #include "aggregator/engine/keyed_combiner.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <utility>
 

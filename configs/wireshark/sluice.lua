@@ -56,6 +56,7 @@ local layouts = {
     {"rounding_seed", 8}},
   Column = {{"index", 4}, {"next", 4}, {"scale", 2}, {"flags", 1, {"present", "withheld"}},
     {"reserved", 1}},
+  RunHeader = {{"first", 8}, {"keys", 2}, {"escapes", 2}, {"width", 1}, {"reserved", 3}},
   Hello = {{"header", "Header"}, {"nonce", 8}, {"rank", 2}, {"world_size", 2}, {"padding", 100}},
   Join = {{"header", "Header"}, {"nonce", 8}, {"incarnation", 8}, {"serial", 8}, {"generation", 8},
     {"rank", 2}, {"world_size", 2}, {"streams", 2}, {"block_elements", 2}, {"payload_bytes", 2},
@@ -227,18 +228,16 @@ end
 
 local Header, MemberHeader, DeliveryHeader = struct("Header"), struct("MemberHeader"),
                                              struct("DeliveryHeader")
-local Descriptor, Column = struct("Descriptor"), struct("Column")
+local Descriptor, Column, RunHeader = struct("Descriptor"), struct("Column"), struct("RunHeader")
 local Data, Result = struct("Data"), struct("Result")
 local JobTrailer, SessionTrailer = struct("JobTrailer"), struct("SessionTrailer")
 
 -- What is of no fixed place.
 field("descriptor.threshold", f64)  -- `begin` of a KV_DATA
 field("block", bytes())
-field("chunk.number", u64)
-field("chunk.keys", u16)
+field("key", u64)  -- a local one
 field("chunk.scale", i16)
-field("chunk.rows", bytes())
-field("key", u64)
+field("rows", bytes())
 field("encrypted", bytes())
 field("rest", bytes())
 field("integrity.status", u8, {values = checksum_states})
@@ -445,86 +444,84 @@ end
 local kDataFlags = {[0] = true, [1] = true}
 local kResultFlags = {[0] = true, [1] = true, [2] = true}
 
---- One number of a run: how far it lies behind `lowest`; nothing if it is malformed.
-local function read_number(p, at, lowest)
-  local distance, shift = UInt64(0), 0
-  while true do
-    if at == p.body or shift > 63 then return end
-    local byte = range_of(p, at, 1):uint()
-    at = at + 1
-    local group = byte % 128
-    if shift == 63 and group > 1 then return end
-    distance = distance + UInt64(group):lshift(shift)
-    if byte < 128 then
-      if byte == 0 and shift ~= 0 then return end
-      break
+--- Calls f for each key of a run: at most as many as its header says, and none that is too large.
+local function each_key(p, header, symbols_at, symbols, f)
+  local key, left = header.first, header.keys
+  f(key)
+  local width = header.width
+  local escape = UInt64(1):lshift(width) - UInt64(1)
+  local bits, count, at, passed = UInt64(0), 0, symbols_at, UInt64(0)
+  while left > 1 and (width == 0 or symbols > 0) do
+    local symbol = UInt64(0)
+    if width > 0 then
+      while count < width do
+        bits = bits + UInt64(range_of(p, at, 1):uint()):lshift(count)
+        at, count = at + 1, count + 8
+      end
+      symbol = bits:band(escape)
+      bits, count, symbols = bits:rshift(width), count - width, symbols - 1
     end
-    shift = shift + 7
+    if passed + symbol < passed then return end
+    passed = passed + symbol
+    if width == 0 or symbol ~= escape then
+      local following = key + passed + UInt64(1)
+      if following <= key or following == none64 or passed == none64 then return end
+      key, passed, left = following, UInt64(0), left - 1
+      f(key)
+    end
   end
-  local number = lowest + distance
-  if number < lowest or number == none64 then return end
-  return number, at
 end
 
---- The keys of a chunk, less its first one: in ascending order, or nothing.
-local function read_keys(p, at, size, count, bits)
-  local all = 2 ^ bits
-  local offsets = {}
-  if size == 0 then
-    for i = 0, all - 1 do offsets[i + 1] = i end
-    return offsets
+--- The scaled rows of a run: whether each chunk has a scale and its rows, and nothing follows.
+local function show_scaled_rows(p, shape, keys, at)
+  local first = 1
+  while first <= #keys do
+    local chunk, behind = keys[first]:rshift(shape.columns), first + 1
+    while keys[behind] and keys[behind]:rshift(shape.columns) == chunk do behind = behind + 1 end
+    local rows = bytes_of(shape.wire_type, (behind - first) * shape.block_elements)
+    if at + 2 + rows > p.body then return false end
+    p.tree:add_le(fields["chunk.scale"], p.tvb:range(at, 2))
+    if not is_scale(shape.wire_type, p.tvb:range(at, 2):le_int()) then return false end
+    p.tree:add(fields.rows, range_of(p, at + 2, rows))
+    at, first = at + 2 + rows, behind
   end
-  local packed = range_of(p, at, size):raw()
-  if size == math.ceil(all / 8) then
-    offsets = members_of(packed)
+  return at == p.body
+end
+
+--- What is behind the fixed part of a keyed packet: whether it is a run with a first key below
+--- `stop`, and from `lowest` on.
+local function show_pairs(p, shape, stop, lowest)
+  local begin = p.at
+  if p.body - begin < RunHeader.size then return false end
+  local tree = p.tree:add(range_of(p, begin, RunHeader.size), "Run")
+  local header = show(p, tree, RunHeader, begin, {})
+  tree:append_text((": %d keys, %d bits a symbol"):format(header.keys, header.width))
+  table.insert(p.info, header.keys .. (header.keys == 1 and " key" or " keys"))
+  if header.keys == 0 or header.first == none64 or header.width > 56 or
+      (header.width == 0 or header.keys == 1) and header.escapes ~= 0 then
+    return false
+  end
+  local symbols = header.width == 0 and 0 or header.keys - 1 + header.escapes
+  local symbols_at = begin + RunHeader.size
+  local rows_at = symbols_at + math.ceil(symbols * header.width / 8)
+  if rows_at > p.body then return false end
+  local is_scaled = shape.wire_type >= 10
+  local rows = bytes_of(shape.wire_type, header.keys * shape.block_elements)
+  if not is_scaled and rows_at + rows ~= p.body then return false end
+  local keys = {}
+  each_key(p, header, symbols_at, symbols, function(key)
+    table.insert(keys, key)
+    tree:add(fields.key, range_of(p, begin, rows_at - begin), key):set_generated()
+  end)
+  if is_scaled then
+    if not show_scaled_rows(p, shape, keys, rows_at) then return false end
   else
-    offsets = {packed:byte(1, -1)}
+    p.tree:add(fields.rows, range_of(p, rows_at, rows))
   end
-  if #offsets ~= count or offsets[count] >= all then return end
-  for i = 2, count do
-    if offsets[i] <= offsets[i - 1] then return end
-  end
-  return offsets
+  return header.first < stop and header.first < shape.element_count and header.first >= lowest
 end
 
---- One chunk: its number and where the next one begins; nothing if it is malformed.
-local function show_chunk(p, at, lowest, shape)
-  local begin, bits, type = at, shape.columns, shape.wire_type
-  local number
-  number, at = read_number(p, at, lowest)
-  if not number or at == p.body then return end
-  local count = range_of(p, at, 1):uint() + 1
-  local count_at, scale_at = at, at + 1
-  local keys_at = scale_at + (type >= 10 and 2 or 0)
-  local keys = count == 2 ^ bits and 0 or math.min(count, math.ceil(2 ^ bits / 8))
-  local rows_at = keys_at + keys
-  local rows = bytes_of(type, count * shape.block_elements)
-  if count > 2 ^ bits or rows_at + rows > p.body then return end
-
-  local tree = p.tree:add(range_of(p, begin, keys_at - begin), "Chunk " .. tostring(number) ..
-                          ": " .. count .. (count == 1 and " key" or " keys"))
-  tree:add(fields["chunk.number"], p.tvb:range(begin, count_at - begin), number)
-  tree:add(fields["chunk.keys"], p.tvb:range(count_at, 1), count)
-  if type >= 10 then
-    tree:add_le(fields["chunk.scale"], p.tvb:range(scale_at, 2))
-    if not is_scale(type, p.tvb:range(scale_at, 2):le_int()) then return end
-  end
-  local offsets = read_keys(p, keys_at, keys, count, bits)
-  if not offsets then return end
-  local last
-  for _, offset in ipairs(offsets) do
-    last = number:lshift(bits) + UInt64(offset)
-    local where = keys == 0 and p.tvb:range(count_at, 1) or p.tvb:range(keys_at, keys)
-    tree:add(fields.key, where, last):set_generated()
-  end
-  if number > (shape.element_count - UInt64(1)):rshift(bits) or last >= shape.element_count then
-    return
-  end
-  tree:add(fields["chunk.rows"], range_of(p, rows_at, rows))
-  return number, rows_at + rows
-end
-
---- The run of a keyed packet: of chunks below `stop`, and from `lowest` on.
+--- The run of a keyed packet: of keys below `stop`, and from `lowest` on.
 local function show_run(p, v, stop, lowest)
   local shape = v.shape
   if not wire_types[shape.wire_type] then return drop(p, "bad_enumeration") end
@@ -532,20 +529,12 @@ local function show_run(p, v, stop, lowest)
       shape.block_elements == 0 or shape.columns > 8 then
     return drop(p, "bad_shape")
   end
-  local last = (shape.element_count - UInt64(1)):rshift(shape.columns)
-  if v.horizon > last or stop <= v.horizon or (stop > last and stop ~= none64) then
+  local bound = shape.element_count
+  if v.horizon >= bound or stop <= v.horizon or (stop >= bound and stop ~= none64) then
     return drop(p, "bad_index")
   end
   if p.body - p.at ~= v.run_bytes then return drop(p, "bad_length") end
-  local next_number, at, chunks = UInt64(0), p.at, 0
-  while at < p.body do
-    local number
-    number, at = show_chunk(p, at, next_number, shape)
-    if not number or number >= stop or number < lowest then return drop(p, "bad_index") end
-    next_number = number + UInt64(1)
-    chunks = chunks + 1
-  end
-  table.insert(p.info, chunks .. (chunks == 1 and " chunk" or " chunks"))
+  if v.run_bytes > 0 and not show_pairs(p, shape, stop, lowest) then drop(p, "bad_index") end
 end
 
 --- The rest of a DATA or KV_DATA behind its fixed part. `is_keyed`: the latter.

@@ -83,6 +83,8 @@ LAYERS = [
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
     (r"bench/host_sum\.cpp", CORE + [r"worker/memory/"],            SYSTEM + [r"linux/futex\.h"]),
+    (r"bench/keyed_lane\.cpp", [r"aggregator/engine/", r"worker/engine/", r"bench/"],
+     [r"sys/mman\.h", r"time\.h"]),
     (r"bench/sparse_sum\.cpp", PROTOCOL + [r"bench/", r"sluice/"],  [r"malloc\.h"]),
     (r"bench/perf/buffers\.", [r"bench/", r"sluice/"],              SYSTEM),
     (r"bench/lib/peers/sparse/", [r"bench/lib/peers/sparse/"],        [r"mpi\.h", r"malloc\.h"]),

@@ -83,9 +83,10 @@ inline const std::string kKeyedDescriptor =
     "0a 01 01 00  00 00  00 00"  // sparse_all_reduce, float, sum
     "  f8 f7 f6 f5 f4 f3 f2 f1"  // tag
     "  00*6 e0 3f  00*24 ";      // threshold 0.5
+// Keys 1, 8 and 10, with symbols of 3 bits: 6 and 1 are left out.
 inline const std::string kRun =
-    "00  00  02  00 00 80 3f"
-    "  01  03  00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";
+    "01 00*7  03 00  00 00  03  00*3  0e"
+    "  00 00 80 3f  00 00 00 40  00 00 40 40 ";
 inline const std::string kBlock0 =
     "00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";       // 1 2 3 4
 inline const std::string kBlock2 = "00 00 a0 40  00 00 c0 40 ";  // 5 6
@@ -148,13 +149,13 @@ inline const std::map<std::string, Bytes>& golden() {
         {"result without its sum", hex(result("60 00", "02"))},
         {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
         {"key_value_data",
-         hex(head("20", "a1 00") + kMember + "0a 00*7  02 00*7 " + kKeyedShape +
-             "03 00*3  00*8  ff*8  19 00 00 00  00 00*3 " + kKeyedDescriptor + kRun)},
+         hex(head("20", "a5 00") + kMember + "0a 00*7  02 00*7 " + kKeyedShape +
+             "03 00*3  00*8  ff*8  1d 00 00 00  00 00*3 " + kKeyedDescriptor + kRun)},
         {"key_value_data without a run", hex(head("20", "58 00") + kMember + "0b 00*7  02 00*7 " +
                                              kKeyedShape + "00 00*3  01 00*7  ff*8  00*8")},
         {"key_value_result",
-         hex(head("a0", "89 00") + kDelivery + "0a 00*7  02 00*7 " + kKeyedShape +
-             "03 00  04 00  00*8  04 00*7  01 00*3  02 00*3  03 00*3  04 00*3  19 00 00 00  00 "
+         hex(head("a0", "8d 00") + kDelivery + "0a 00*7  02 00*7 " + kKeyedShape +
+             "03 00  04 00  00*8  0b 00*7  01 00*3  02 00*3  03 00*3  04 00*3  1d 00 00 00  00 "
              "00*3 " +
              kRun)},
         {"poll", hex(head("8a", "48 00") + kDelivery + "  02 00*30  80")},

@@ -276,27 +276,27 @@ TEST_CASE("what ranges say beyond their numbers") {
     const Place keyed{golden().at("key_value_data"), sizeof(wire::KeyValueData)};
     tried("Descriptor.collective", keyed, {{10}, {0, 1, 9, 11}, ""});
   }
-  SECTION("a keyed round's chunks rise, and all have a key below the bound") {
-    // Five chunks, of which a run has 0 and 2.
+  SECTION("a keyed round's local keys are below the bound, and rise") {
+    // The bound is 18; a run has the keys 1, 8 and 10.
     const Place up{golden().at("key_value_data without a run")};
-    tried("KeyValueData.horizon", up, {{0, 4}, {5, kNoneWide}, ""});
-    tried("KeyValueData.following", up, {{2, 4, kNoneWide}, {0, 1, 5, kNoneWide - 1}, ""});
+    tried("KeyValueData.horizon", up, {{0, 17}, {18, kNoneWide}, ""});
+    tried("KeyValueData.following", up, {{2, 17, kNoneWide}, {0, 1, 18, kNoneWide - 1}, ""});
     const Place with_run{golden().at("key_value_data")};
-    tried("KeyValueData.horizon", with_run, {{0, 2, 4}, {5}, ""});  // its keys may be done
-    tried("KeyValueData.following", with_run, {{3, 4, kNoneWide}, {0, 1, 2, 5}, ""});
+    tried("KeyValueData.horizon", with_run, {{0, 2, 17}, {18}, ""});  // its keys may be done
+    tried("KeyValueData.following", with_run, {{2, 17, kNoneWide}, {0, 1, 18}, ""});
     const Place down{golden().at("key_value_result")};
-    tried("KeyValueResult.horizon", down, {{0}, {1, 2, 4, 5}, ""});
-    tried("KeyValueResult.next", down, {{3, 4, kNoneWide}, {0, 2, 5, kNoneWide - 1}, ""});
+    tried("KeyValueResult.horizon", down, {{0, 1}, {2, 4, 18}, ""});
+    tried("KeyValueResult.next", down, {{2, 17, kNoneWide}, {0, 1, 18, kNoneWide - 1}, ""});
   }
   SECTION("a run is as long as the packet says") {
     for (const char* name : {"key_value_data", "key_value_result"}) {
       const std::string type = name[10] == 'd' ? "KeyValueData" : "KeyValueResult";
       const Place place{golden().at(name)};
-      for (const std::uint64_t bytes : {0, 24, 26})
+      for (const std::uint64_t bytes : {0, 28, 30})
         CHECK(verdict(changed(place, field_of(type + ".run_bytes"), bytes)) ==
               DropReason::kBadLength);
       // What is there is not a run.
-      CHECK(verdict(with_length(overwritten(place.packet, place.packet.size() - 25 + 1, 1, 1))) ==
+      CHECK(verdict(with_length(overwritten(place.packet, place.packet.size() - 29 + 8, 1, 1))) ==
             DropReason::kBadIndex);
     }
   }

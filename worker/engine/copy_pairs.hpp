@@ -1,5 +1,5 @@
-// Copies of keys and rows. If keys are few, most pieces have a few pairs, of short rows: then a call
-// of memcpy costs more than copying them here.
+// Copies of keys and rows. If keys are few, most pieces have a few pairs, of short rows: then a
+// call of memcpy costs more than copying them here.
 #pragma once
 
 #include <cstddef>

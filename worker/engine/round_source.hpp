@@ -35,7 +35,7 @@ struct Contribution {
   std::size_t bytes = 0;                ///< of them
   bool is_keyed = false;                ///< then the blocks are a run of pairs, and
   std::uint64_t horizon = 0;            ///< the round begins with this local key
-  std::uint64_t following = kNoKey;   ///< and this one is the next behind the run;
+  std::uint64_t following = kNoKey;     ///< and this one is the next behind the run;
   std::uint64_t next_horizon = 0;       ///< the result ended before this one
 };
 
