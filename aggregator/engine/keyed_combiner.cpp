@@ -80,6 +80,7 @@ bool KeyedCombiner::fits(const Packet& packet) const {
   const auto run = RunView::parse(packet.run());
   if (!run) return false;
   if (run->coding.keys == 0) return true;
+  if (!run->has_rows(format_)) return false;
   const auto last = KeyReader(*run).last(run->coding.escapes);
   return last && *last < (goes_on ? std::uint64_t{data.following} : bound);
 }
@@ -145,6 +146,8 @@ void KeyedCombiner::read_window(const Window& window, KeyedScratch& scratch) con
   std::size_t all = 0;
   for (std::size_t r = 0; r < ranks(); ++r) {
     KeyedCursor& cursor = scratch.cursors_[r];
+    scratch.in_window_[r] = 0;
+    if (cursor.keys.next() >= window.base + window.end) continue;
     scratch.before_[r] = cursor;
     std::uint32_t* const offsets =
         KeyedScratch::grown(scratch.offsets_, all + cursor.keys.left()) + all;
@@ -162,6 +165,7 @@ void KeyedCombiner::add_window(const Window& window, KeyedScratch& scratch) cons
   std::uint32_t* offsets = scratch.offsets_.data();
   for (std::size_t r = 0; r < ranks(); ++r) {
     const std::span all(offsets, scratch.in_window_[r]);
+    if (all.empty()) continue;
     offsets += all.size();
     std::size_t count = all.size();
     while (count > 0 && all[count - 1] >= window.end) --count;
@@ -301,6 +305,7 @@ std::size_t KeyedCombiner::sum_window(Window& window, std::size_t first,
 /// How many neighbours to look at: those that probably fill the result, if it has so many sums, for
 /// what is read and does not fit is read again in the next round.
 std::uint64_t KeyedCombiner::window_for(std::size_t kept) const {
+  if (fill_.distance >= KeyWindow::kKeys) return kLeastWindow;  // it has one key, mostly
   const std::uint64_t wanted = fill_.sums > kept ? fill_.sums - kept : 1;
   const std::uint64_t size =
       std::clamp<std::uint64_t>(wanted * fill_.distance, kLeastWindow, KeyWindow::kKeys);
@@ -337,8 +342,9 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
     } else {
       const std::size_t count = sum_window(window, 0, {keys + kept, room - kept}, scratch);
       const std::uint64_t behind = window.base + window.end;
-      reached = chunk_begin(keep_what_reaches(kept, most, count, behind, scratch));
+      reached = keep_what_reaches(kept, most, count, behind, scratch);
       is_full = reached != behind || window.end == 0;
+      if (is_full) reached = chunk_begin(reached);
       while (kept > 0 && keys[kept - 1] >= reached) --kept;  // parts of a chunk
     }
     if (is_full) merged.next = reached;
@@ -360,6 +366,7 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
 void KeyedCombiner::leave_from(std::uint64_t next, const Window& last,
                                KeyedScratch& scratch) const {
   for (std::size_t r = 0; r < ranks(); ++r) {
+    if (next >= last.base && scratch.in_window_[r] == 0) continue;
     scratch.cursors_[r] = next < last.base ? runs_[r].left : scratch.before_[r];
     skip(scratch.cursors_[r], next, scratch);
   }

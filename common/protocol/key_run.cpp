@@ -120,7 +120,15 @@ RunPlan plan_run(std::span<const std::uint64_t> keys, std::size_t room, const Ru
   const std::size_t most = format.most_keys(room - sizeof(RunHeader));
   const std::size_t likely = std::clamp<std::size_t>(most, 1, keys.size());
   const std::uint8_t width = width_for(mean_gap(keys.first(likely)));
-  if (!format.is_scaled()) return plan_unscaled(width, keys, room, format.rows_bytes(1));
+  if (!format.is_scaled()) {
+    const std::size_t row_bytes = format.rows_bytes(1);
+    const RunPlan plan = plan_unscaled(width, keys, room, row_bytes);
+    // The keys that did not fit may lie much farther apart.
+    const std::uint8_t other = width_for(mean_gap(keys.first(plan.coding.keys)));
+    if (other == width || plan.coding.keys == likely) return plan;
+    const RunPlan second = plan_unscaled(other, keys, room, row_bytes);
+    return second.coding.keys > plan.coding.keys ? second : plan;
+  }
   RunPlan plan = plan_scaled(width, keys, room, format, goes_on);
   if (plan.coding.keys == 0) {  // one chunk needs another width than several, which lie apart
     std::size_t count = 1;
@@ -151,8 +159,11 @@ std::byte* write_keys(const KeyCoding& coding, std::span<const std::uint64_t> ke
   const auto put = [&](std::uint64_t symbol) {
     bits |= symbol << count;
     count += coding.width;
-    // What is written too much is replaced by what follows.
-    std::memcpy(out, &bits, std::min<std::size_t>(sizeof bits, room_end - out));
+    // What is written too much is replaced by what follows. A fixed size avoids a call of memcpy.
+    if (room_end - out >= static_cast<std::ptrdiff_t>(sizeof bits))
+      std::memcpy(out, &bits, sizeof bits);
+    else
+      std::memcpy(out, &bits, static_cast<std::size_t>(room_end - out));
     out += count / 8;
     bits >>= count & ~7u;
     count &= 7;
@@ -184,7 +195,8 @@ std::optional<RunView> RunView::parse(std::span<const std::byte> run) {
 }
 
 bool RunView::has_rows(const RunFormat& format) const {
-  if (!format.is_scaled()) return rows.size() == format.rows_bytes(coding.keys);
+  if (!may_have_rows(format)) return false;
+  if (!format.is_scaled()) return true;
   std::array<std::uint16_t, (1 << kMostChunkBits) + 1> offsets;
   std::span<const std::byte> rest = rows;
   for (KeyReader reader(*this); reader.next() != kNoKey;) {

@@ -99,6 +99,11 @@ struct RunView {
 
   /// Nothing if the bytes cannot be a run. An empty run has no keys.
   static std::optional<RunView> parse(std::span<const std::byte> run);
+  /// Whether there are so many bytes of rows as the keys may have; costs nothing.
+  bool may_have_rows(const RunFormat& format) const {
+    const std::size_t least = format.rows_bytes(coding.keys);
+    return format.is_scaled() ? rows.size() > least : rows.size() == least;
+  }
   /// Whether `rows` are those of the keys, with valid scales.
   bool has_rows(const RunFormat& format) const;
 };
@@ -115,8 +120,7 @@ inline void put_scale(std::byte*& out, wire::Le<std::int16_t> scale) {
   out += sizeof scale;
 }
 
-/// Reads the keys of a run in order. Whatever the bytes are, they rise; another process may be able
-/// to write them.
+/// Reads the keys of a run in order. Whatever the bytes are, they rise.
 class KeyReader {
  public:
   KeyReader() = default;
@@ -199,13 +203,14 @@ std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* 
   std::uint64_t least = 1;  // counted from the origin: the next key is no less
   std::size_t n = 1;
   out[0] = shift;
-  while (symbol_ < count_ && n < most) {
+  while (symbol_ < count_ && n < most && least < far) {
     const Word word = word_at(symbol_);
     std::uint64_t bits = word.bits, reached = least;
     std::size_t found = n;
-    const auto symbols = static_cast<std::uint32_t>(
-        std::min<std::size_t>(word.symbols, most - n));  // so many are no more keys than are left
-    for (std::uint32_t i = 0; i < symbols; ++i) {        // without a branch for each escape
+    // So many have no more keys than are left, and none beyond the limit but the last one.
+    const auto symbols =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({word.symbols, most - n, far - least}));
+    for (std::uint32_t i = 0; i < symbols; ++i) {  // without a branch for each escape
       const std::uint64_t gap = bits & escape;
       bits >>= width_;
       reached += gap;
@@ -220,17 +225,25 @@ std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* 
     n = found;
   }
   while (symbol_ < count_ && n < most) {
-    const std::uint64_t gap = word_at(symbol_++).bits & escape;
-    if (least + gap < least) break;  // it is beyond all keys
-    least += gap;
-    if (gap == escape) continue;
-    if (least >= far) {
-      left_ -= static_cast<std::uint32_t>(n);
-      next_ = origin + least;
-      if (next_ < origin || next_ == kNoKey) end();
-      return n;
+    const Word word = word_at(symbol_);
+    std::uint64_t bits = word.bits;
+    for (std::uint32_t i = 0; i < word.symbols && n < most; ++i, bits >>= width_) {
+      const std::uint64_t gap = bits & escape;
+      if (least + gap < least) {  // it is beyond all keys
+        end();
+        return n;
+      }
+      ++symbol_;
+      least += gap;
+      if (gap == escape) continue;
+      if (least >= far) {
+        left_ -= static_cast<std::uint32_t>(n);
+        next_ = origin + least;
+        if (next_ < origin || next_ == kNoKey) end();
+        return n;
+      }
+      out[n++] = static_cast<T>(least++) + shift;
     }
-    out[n++] = static_cast<T>(least++) + shift;
   }
   end();
   return n;

@@ -243,7 +243,7 @@ DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint
   if (run().empty()) return DropReason::kNone;
   const auto view = RunView::parse(run());
   const RunFormat format(s.columns, s.block_elements, WireType(s.wire_type));
-  if (!view || !view->has_rows(format)) return DropReason::kBadIndex;
+  if (!view || !view->may_have_rows(format)) return DropReason::kBadIndex;
   if (view->first >= std::min(end, bound) || (lowest != kNoKey && view->first < lowest))
     return DropReason::kBadIndex;
   return DropReason::kNone;

@@ -472,20 +472,18 @@ local function each_key(p, header, symbols_at, symbols, f)
   end
 end
 
---- The scaled rows of a run: whether each chunk has a scale and its rows, and nothing follows.
+--- The scaled rows of a run, as far as each chunk has a scale and its rows.
 local function show_scaled_rows(p, shape, keys, at)
   local first = 1
   while first <= #keys do
     local chunk, behind = keys[first]:rshift(shape.columns), first + 1
     while keys[behind] and keys[behind]:rshift(shape.columns) == chunk do behind = behind + 1 end
     local rows = bytes_of(shape.wire_type, (behind - first) * shape.block_elements)
-    if at + 2 + rows > p.body then return false end
+    if at + 2 + rows > p.body then return end
     p.tree:add_le(fields["chunk.scale"], p.tvb:range(at, 2))
-    if not is_scale(shape.wire_type, p.tvb:range(at, 2):le_int()) then return false end
     p.tree:add(fields.rows, range_of(p, at + 2, rows))
     at, first = at + 2 + rows, behind
   end
-  return at == p.body
 end
 
 --- What is behind the fixed part of a keyed packet: whether it is a run with a first key below
@@ -507,14 +505,16 @@ local function show_pairs(p, shape, stop, lowest)
   if rows_at > p.body then return false end
   local is_scaled = shape.wire_type >= 10
   local rows = bytes_of(shape.wire_type, header.keys * shape.block_elements)
-  if not is_scaled and rows_at + rows ~= p.body then return false end
+  if is_scaled and rows_at + rows >= p.body or not is_scaled and rows_at + rows ~= p.body then
+    return false
+  end
   local keys = {}
   each_key(p, header, symbols_at, symbols, function(key)
     table.insert(keys, key)
     tree:add(fields.key, range_of(p, begin, rows_at - begin), key):set_generated()
   end)
   if is_scaled then
-    if not show_scaled_rows(p, shape, keys, rows_at) then return false end
+    show_scaled_rows(p, shape, keys, rows_at)
   else
     p.tree:add(fields.rows, range_of(p, rows_at, rows))
   end

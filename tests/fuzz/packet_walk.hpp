@@ -131,11 +131,12 @@ class PacketWalk {
     std::vector<std::uint64_t> keys(run->coding.keys + 1);
     KeyReader reader(*run);
     keys.resize(reader.read_below(kNoKey, 0, keys.data()));
-    require(keys.size() == run->coding.keys, "as many keys as it says");
-    require(keys.front() >= lowest && keys.back() < std::min(end, std::uint64_t{s.element_count}),
-            "keys in range");
+    require(keys.size() <= run->coding.keys, "no more keys than it says");
+    require(keys.front() >= lowest && keys.front() < std::min(end, std::uint64_t{s.element_count}),
+            "a first key in range");
     for (std::size_t i = 1; i < keys.size(); ++i) require(keys[i] > keys[i - 1], "keys in order");
-    require(run->has_rows({s.columns, s.block_elements, WireType(s.wire_type)}), "its rows");
+    run->has_rows({s.columns, s.block_elements, WireType(s.wire_type)});
+    reader.last(run->coding.escapes);
     read_bytes(run->rows);
   }
 

@@ -181,6 +181,31 @@ TEST_CASE("scaled rows: a run has whole chunks") {
   CHECK(plan_run(apart, 64, format, false).coding.keys == 16);
 }
 
+TEST_CASE("scaled rows of a full chunk behind others are checked within the chunk's memory") {
+  const RunFormat format(8, 1, WireType(Encoding::kInt8));
+  sim::Random random(8);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t key = 0; key < 256; ++key)
+      if (random.chance(0.3)) keys.push_back(key);
+    keys.push_back(256 + random.below(200));  // its symbols begin within a word
+    for (std::uint64_t key = 512; key < 512 + 256 + random.below(200); ++key) keys.push_back(key);
+    const RunPlan plan = plan_run(keys, kRoom, format, false);
+    std::vector<std::byte> run(plan.bytes);
+    write_keys(plan.coding, keys, run);  // scales and rows are zeros
+    REQUIRE(RunView::parse(run)->has_rows(format));
+  }
+}
+
+TEST_CASE("keys that do not fit do not decide how those that do are written") {
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t cluster = 0; cluster < 3; ++cluster)
+    for (std::uint64_t key = 0; key < 200; ++key) keys.push_back((cluster << 40) + 3 * key);
+  const RunPlan plan = plan_run(keys, kRoom, format_of(4), false);
+  CHECK(plan.coding.keys >= 200);
+  CHECK(plan.coding.width < 8);
+}
+
 TEST_CASE("a run that is not one is refused") {
   const RunFormat format = format_of(1);
   const std::vector<std::uint64_t> keys{7, 9, 10, 31, 32, 50};

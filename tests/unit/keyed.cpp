@@ -205,6 +205,35 @@ TEST_CASE("sums of keys that lack parts are not written beyond the caller's memo
   CHECK(rows[3 * sizeof(float)] == std::byte{7});
 }
 
+TEST_CASE("a run is written as it was planned, whatever was planned since then") {
+  const auto g = *KeyedGeometry::make(4096, 1, ElementType::kFloat32, session_of(1472, 4), 0);
+  REQUIRE(g.used_streams() == 4);
+  std::vector<std::uint64_t> keys;  // none at place 1
+  for (std::uint64_t key = 0; key < 4096; key += 5)
+    if (g.deal(g.stripe_of(key)).place != 1) keys.push_back(key);
+  const std::vector<float> rows(keys.size(), 1.0F);
+  worker::KeyedSums sums;
+  worker::KeyedOperation op({.keys = keys,
+                             .rows = reinterpret_cast<const std::byte*>(rows.data()),
+                             .key_bound = 4096,
+                             .sums = &sums},
+                            ElementType::kFloat32, g, nullptr);
+  const auto written = [&](StreamId s, const worker::KeyedOperation::Run& run) {
+    std::vector<std::byte> out(run.plan.bytes);
+    op.write(s, run, {}, out);
+    return out;
+  };
+  const StreamId second = g.stream_at(2);
+  const auto run = op.run_from(second, {}, 1000);
+  const auto expected = written(second, run);
+  op.run_from(g.stream_at(0), {}, 1000);
+  CHECK(written(second, run) == expected);
+  op.run_from(second, {}, 1000);
+  op.run_from(g.stream_at(0), {}, 1000);
+  op.run_from(g.stream_at(1), {}, 1000);  // its segments would begin where those of place 2 do
+  CHECK(written(second, run) == expected);
+}
+
 TEST_CASE("sums with keys that the op does not have are refused") {
   const auto g = *KeyedGeometry::make(300, 1, ElementType::kFloat32, session_of(1472, 4), 0);
   Sums sums(g);

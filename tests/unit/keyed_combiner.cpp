@@ -1,6 +1,7 @@
 // What a round of pairs comes to: in which order runs are summed, where it ends, what is rejected.
 #include "aggregator/engine/keyed_combiner.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -29,9 +30,9 @@ struct Pair {
 class Bench {
  public:
   explicit Bench(std::uint16_t ranks, double threshold = 0, std::uint16_t streams = 1,
-                 std::uint64_t key_bound = 4096)
+                 std::uint64_t key_bound = 4096, WireType type = ElementType::kFloat32)
       : session_{.ranks = ranks, .streams = streams, .payload_bytes = 508, .history = 2},
-        geometry_(KeyedGeometry::make(key_bound, 1, ElementType::kFloat32, session_, 0).value()),
+        geometry_(KeyedGeometry::make(key_bound, 1, type, session_, 0).value()),
         combiner(session_),
         threshold_(threshold) {}
 
@@ -52,6 +53,18 @@ class Bench {
   void take(unsigned rank, const std::vector<Pair>& pairs, std::uint64_t following = kNoKey) {
     const auto run = run_of(pairs);
     const Packet packet = data(following, run);
+    REQUIRE(combiner.fits(packet));
+    combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {}, scratch_);
+  }
+
+  /// Keys of one chunk, each with a 1.
+  void take_scaled(unsigned rank, const std::vector<std::uint64_t>& keys) {
+    const RunPlan plan = plan_run(keys, 400, geometry_.format(), false);
+    std::vector<std::byte> run(plan.bytes);
+    std::byte* rows = write_keys(plan.coding, keys, run);
+    put_scale(rows, 0);
+    std::fill_n(rows, keys.size(), std::byte{1});
+    const Packet packet = data(kNoKey, run);
     REQUIRE(combiner.fits(packet));
     combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {}, scratch_);
   }
@@ -263,6 +276,15 @@ TEST_CASE("sums below the threshold are counted by their magnitude") {
   for (const Pair& sum : bench.pairs_of(merged.run)) delivered.push_back(sum.key);
   CHECK(delivered == std::vector<std::uint64_t>{0, 1, 10, 11});
   CHECK(merged.rejected == std::array<std::uint32_t, 4>{2, 2, 2, 3});
+}
+
+TEST_CASE("scaled sums of the last keys that there are end the op") {
+  constexpr std::uint64_t kBound = kNoKey - 1;
+  Bench bench(1, 0.5, 1, kBound, WireType(Encoding::kInt8));
+  bench.take_scaled(0, {kBound - 9, kBound - 7});
+  const auto merged = bench.merge();
+  CHECK(merged.next == kNoKey);
+  CHECK(bench.start_round(merged).size() == 1);
 }
 
 TEST_CASE("a threshold that is no number, or not above 0, rejects nothing") {

@@ -67,6 +67,9 @@ std::vector<Place> places_of(const std::string& type) {
   if (type == "Shape") return {{data(false), 48}, {data(true), 48}, {result(kDone), 56}};
   if (type == "Descriptor") return {{data(true), 64}};
   if (type == "Column") return {{result(kFirstBlock), 72}};
+  if (type == "RunHeader")
+    return {{golden().at("key_value_data"), sizeof(wire::KeyValueData) + sizeof(wire::Descriptor)},
+            {golden().at("key_value_result"), sizeof(wire::KeyValueResult)}};
   std::vector<Place> places;
   for (const auto& [name, packet] : golden()) {
     const auto kind = static_cast<wire::Kind>(packet[3]);
@@ -197,9 +200,11 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
   const std::set<std::string> tried_below{
-      "Challenge.source_ports", "Column.index",           "Column.next",
-      "KeyValueData.horizon",   "KeyValueData.following", "KeyValueData.run_bytes",
-      "KeyValueResult.horizon", "KeyValueResult.next",    "KeyValueResult.run_bytes"};
+      "Challenge.source_ports",  "Column.index",           "Column.next",
+      "KeyValueData.horizon",    "KeyValueData.following", "KeyValueData.run_bytes",
+      "RunHeader.first",         "RunHeader.keys",         "RunHeader.escapes",
+      "RunHeader.width",         "KeyValueResult.horizon", "KeyValueResult.next",
+      "KeyValueResult.run_bytes"};
   const std::set<std::string> conditions_below{"",
                                                ", a power of two",
                                                ", or 0",
@@ -287,6 +292,15 @@ TEST_CASE("what ranges say beyond their numbers") {
     const Place down{golden().at("key_value_result")};
     tried("KeyValueResult.horizon", down, {{0, 1}, {2, 4, 18}, ""});
     tried("KeyValueResult.next", down, {{2, 17, kNoneWide}, {0, 1, 18, kNoneWide - 1}, ""});
+  }
+  SECTION("a run has the size that its header says, and its first key is in range") {
+    // Three keys, of which two are told by symbols of 3 bits.
+    const Place up = places_of("RunHeader").front(), down = places_of("RunHeader").back();
+    tried("RunHeader.first", up, {{0, 1, 17}, {18, kNoneWide}, ""});
+    tried("RunHeader.keys", up, {{3}, {0, 2, 4}, ""});
+    tried("RunHeader.escapes", up, {{0}, {1, 0xFFFF}, ""});
+    tried("RunHeader.width", up, {{1, 4}, {0, 5, 57, 255}, ""});
+    tried("RunHeader.first", down, {{0, 10}, {11, 18}, ""});
   }
   SECTION("a run is as long as the packet says") {
     for (const char* name : {"key_value_data", "key_value_result"}) {

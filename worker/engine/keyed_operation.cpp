@@ -106,7 +106,8 @@ KeyedOperation::Run KeyedOperation::run_from(StreamId s, const At& begin, std::s
   Run run{.begin = begin, .end = behind};
   const std::span keys(local_keys_.data(), gathered_);
   run.plan = plan_run(keys, room, format_, behind.segment < segments.size());
-  gathered_from_ = segments.data() + begin.segment;
+  // Without keys, the place is that of another stream's.
+  gathered_from_ = keys.empty() ? nullptr : segments.data() + begin.segment;
   gathered_at_ = begin.key;
   std::size_t count = run.plan.coding.keys;
   if (count != gathered_) {

@@ -41,6 +41,7 @@ std::optional<std::size_t> KeyedSums::add(StreamId s, std::span<const std::byte>
   const auto view = RunView::parse(run);
   if (!view) return std::nullopt;
   if (view->coding.keys == 0) return 0;
+  if (!view->has_rows(geometry_.format())) return std::nullopt;
   const std::uint16_t place = geometry_.place_of(s);
   const std::uint64_t bound = std::min(end, geometry_.local_bound(place));
   const std::size_t most = most_bytes(view->coding.keys);
