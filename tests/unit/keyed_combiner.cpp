@@ -57,13 +57,21 @@ class Bench {
     combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {}, scratch_);
   }
 
-  /// Keys of one chunk, each with a 1.
+  std::uint64_t chunk_keys() const { return geometry_.chunk_keys(); }
+
+  /// Scaled rows: each key with a 1.
   void take_scaled(unsigned rank, const std::vector<std::uint64_t>& keys) {
-    const RunPlan plan = plan_run(keys, 400, geometry_.format(), false);
+    const RunFormat format = geometry_.format();
+    const RunPlan plan = plan_run(keys, 8900, format, false);
     std::vector<std::byte> run(plan.bytes);
     std::byte* rows = write_keys(plan.coding, keys, run);
-    put_scale(rows, 0);
-    std::fill_n(rows, keys.size(), std::byte{1});
+    for (std::size_t first = 0, end; first < keys.size(); first = end) {
+      for (end = first;
+           end < keys.size() && format.chunk_of(keys[end]) == format.chunk_of(keys[first]);)
+        ++end;
+      put_scale(rows, 0);
+      rows = std::fill_n(rows, end - first, std::byte{1});
+    }
     const Packet packet = data(kNoKey, run);
     REQUIRE(combiner.fits(packet));
     combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {}, scratch_);
@@ -276,6 +284,23 @@ TEST_CASE("sums below the threshold are counted by their magnitude") {
   for (const Pair& sum : bench.pairs_of(merged.run)) delivered.push_back(sum.key);
   CHECK(delivered == std::vector<std::uint64_t>{0, 1, 10, 11});
   CHECK(merged.rejected == std::array<std::uint32_t, 4>{2, 2, 2, 3});
+}
+
+TEST_CASE("a round of scaled sums ends between chunks") {
+  Bench bench(1, 0, 1, 1 << 20, WireType(Encoding::kInt8));
+  const std::uint64_t chunk = bench.chunk_keys();
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t key = 1; key < 6 * chunk; key += 3) keys.push_back(key);
+  bench.take_scaled(0, keys);
+  std::size_t rounds = 0;
+  for (std::uint64_t horizon = 0; horizon != kNoKey; ++rounds) {
+    const auto merged = bench.merge(2 * chunk);
+    REQUIRE(merged.next > horizon);
+    REQUIRE((merged.next == kNoKey || merged.next % chunk == 0));
+    horizon = merged.next;
+    bench.start_round(merged);
+  }
+  CHECK(rounds > 1);
 }
 
 TEST_CASE("scaled sums of the last keys that there are end the op") {
