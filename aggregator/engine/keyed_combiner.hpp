@@ -102,7 +102,7 @@ class KeyedCombiner {
   /// Whether a packet of the same shape has another horizon.
   bool contradicts(const Packet& packet) const;
 
-  /// Takes a rank's run, and holds the packet.
+  /// Takes a rank's run, and holds the packet. It must fit: its rows are not checked again.
   void take(Rank w, const Packet& packet, Buffer buffer, KeyedScratch& scratch);
 
   /// The result of a round.

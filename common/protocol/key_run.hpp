@@ -137,7 +137,8 @@ class KeyReader {
   std::uint32_t left() const { return left_; }
 
   /// Reads the keys below `limit`, at most left() of them. Writes each less `base`, which is no
-  /// more than next(). `out` must have room for left() keys, and one more. Returns their number.
+  /// more than next(). `out` must have room for left() keys, or for all numbers from next() to
+  /// before `limit`; and for one more. Returns how many keys were read.
   template <class T>
   std::size_t read_below(std::uint64_t limit, std::uint64_t base, T* out);
 

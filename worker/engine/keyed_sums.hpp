@@ -74,8 +74,8 @@ class KeyedSums {
         size_(in_order_.size) {}
 
   /// Keeps the pairs of a run that came on a stream, with local keys from `begin` to before `end`.
-  /// The run was checked with its packet. Returns its number of keys; nothing, and keeps nothing,
-  /// if it has keys that are not of this op and stream.
+  /// Returns its number of keys; nothing, and keeps nothing, if it is malformed or has keys that
+  /// are not of this op and stream.
   std::optional<std::size_t> add(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
                                  std::uint64_t end);
   /// Releases all runs.
