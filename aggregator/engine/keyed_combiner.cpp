@@ -81,7 +81,7 @@ bool KeyedCombiner::fits(const Packet& packet) const {
   if (!run) return false;
   if (run->coding.keys == 0) return true;
   if (!run->has_rows(format_)) return false;
-  const auto last = KeyReader(*run).last(run->coding.escapes);
+  const auto last = KeyReader(*run).last();
   return last && *last < (goes_on ? std::uint64_t{data.following} : bound);
 }
 

@@ -47,6 +47,11 @@ Supervision supervision(const Options& options) {
   return supervision;
 }
 
+ExitStatus fail(ExitStatus status, const std::string& what) {
+  std::fprintf(stderr, "sluice-pktgen: %s\n", what.c_str());
+  return status;
+}
+
 ExitStatus run(const Options& options) {
   if (!options.json_path.empty()) bench::check_writable(options.json_path);
   if (!options.cpu.empty()) pin(pthread_self(), options.cpu.front());
@@ -54,12 +59,11 @@ ExitStatus run(const Options& options) {
   const Report report = run_it(options, supervision(options));
   std::fputs(to_text(options, report).c_str(), stdout);
   if (!options.json_path.empty()) write_json(options.json_path, options, report);
-  return report.right() ? kRight : kWrong;
-}
-
-ExitStatus fail(ExitStatus status, const std::string& what) {
-  std::fprintf(stderr, "sluice-pktgen: %s\n", what.c_str());
-  return status;
+  if (report.right()) return kRight;
+  const Tally& tally = report.total.tally;
+  return fail(kWrong, std::to_string(tally.results_wrong) + " results are wrong, and " +
+                          std::to_string(tally.results_missed) +
+                          " streams of ranks did not end within 30 s after the last op began");
 }
 
 }  // namespace

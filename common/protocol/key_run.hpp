@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <span>
 
 #include "common/base/wire_type.hpp"
+#include "common/numeric/gaps.hpp"
 #include "common/protocol/wire.hpp"
 
 namespace sluice {
@@ -142,9 +144,9 @@ class KeyReader {
   template <class T>
   std::size_t read_below(std::uint64_t limit, std::uint64_t base, T* out);
 
-  /// The last key that is left. Nothing if the symbols that are left do not have so many escapes,
-  /// or not so many keys as the header says, or lead to 2^64 - 1 or beyond.
-  std::optional<std::uint64_t> last(std::size_t escapes) const;
+  /// The last key that is left. Nothing if the symbols that are left do not have so many keys, or
+  /// do not end with one, or lead to 2^64 - 1 or beyond.
+  std::optional<std::uint64_t> last() const;
 
  private:
   /// Some symbols that follow each other, the next one in the lowest bits.
@@ -164,13 +166,19 @@ class KeyReader {
     word.symbols = std::min(word.symbols, count_ - symbol);
     return word;
   }
+  numeric::GapSymbols gaps() const { return {symbols_, width_, count_}; }
   std::uint64_t escape() const { return (std::uint64_t{1} << width_) - 1; }
+  bool ends_with_key() const {
+    return symbol_ == count_ || (word_at(count_ - 1).bits & escape()) != escape();
+  }
   void end() {
     next_ = kNoKey;
     left_ = 0;
   }
   template <class T>
   std::size_t read_neighbours(std::uint64_t limit, std::uint64_t base, T* out);
+  template <class T>
+  std::size_t read_bitmap(std::uint64_t limit, std::uint64_t base, T* out);
   template <class T>
   std::size_t read_symbols(std::uint64_t limit, std::uint64_t base, T* out);
 
@@ -194,6 +202,40 @@ std::size_t KeyReader::read_neighbours(std::uint64_t limit, std::uint64_t base, 
   return count;
 }
 
+/// With symbols of one bit, each is about the next number: 0 if it is a key.
+template <class T>
+std::size_t KeyReader::read_bitmap(std::uint64_t limit, std::uint64_t base, T* out) {
+  const std::uint64_t most = left_;
+  std::size_t n = 1;
+  out[0] = static_cast<T>(next_ - base);
+  std::uint64_t number = next_ + 1;  // of the next symbol
+  while (symbol_ < count_ && n < most) {
+    const Word word = word_at(symbol_);
+    if (number + word.symbols < number) break;  // it is beyond all keys
+    std::uint64_t keys = ~word.bits;
+    if (word.symbols < 64) keys &= (std::uint64_t{1} << word.symbols) - 1;
+    const std::size_t found = n + static_cast<std::size_t>(std::popcount(keys));
+    const bool goes_on = number + word.symbols <= limit && found <= most;
+    for (; goes_on && keys != 0; keys &= keys - 1)
+      out[n++] = static_cast<T>(number - base) + static_cast<T>(std::countr_zero(keys));
+    for (; keys != 0 && n < most; keys &= keys - 1) {
+      const auto place = static_cast<std::uint32_t>(std::countr_zero(keys));
+      const std::uint64_t key = number + place;
+      if (key >= limit) {
+        symbol_ += place + 1;
+        left_ -= static_cast<std::uint32_t>(n);
+        next_ = key;
+        return n;
+      }
+      out[n++] = static_cast<T>(key - base);
+    }
+    symbol_ += word.symbols;
+    number += word.symbols;
+  }
+  end();
+  return n;
+}
+
 /// Begins with next_. Ends at the limit, or far before it: no sum of gaps overflows.
 template <class T>
 std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* out) {
@@ -201,30 +243,13 @@ std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* 
   const std::uint64_t escape = this->escape();
   const std::size_t most = left_;
   const auto shift = static_cast<T>(origin - base);
-  std::uint64_t least = 1;  // counted from the origin: the next key is no less
-  std::size_t n = 1;
   out[0] = shift;
-  while (symbol_ < count_ && n < most && least < far) {
-    const Word word = word_at(symbol_);
-    std::uint64_t bits = word.bits, reached = least;
-    std::size_t found = n;
-    // So many have no more keys than are left, and none beyond the limit but the last one.
-    const auto symbols =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>({word.symbols, most - n, far - least}));
-    for (std::uint32_t i = 0; i < symbols; ++i) {  // without a branch for each escape
-      const std::uint64_t gap = bits & escape;
-      bits >>= width_;
-      reached += gap;
-      out[found] = static_cast<T>(reached) + shift;
-      const std::uint64_t is_key = gap != escape ? 1 : 0;
-      found += is_key;
-      reached += is_key;
-    }
-    if (reached > far) break;  // among these is the last key below the limit
-    symbol_ += symbols;
-    least = reached;
-    n = found;
-  }
+  numeric::GapReading reading{.symbol = symbol_, .keys = 1, .least = 1};  // from the origin on
+  const auto room = static_cast<std::size_t>(std::min<std::uint64_t>(most, far));
+  numeric::read_gaps(gaps(), reading, room, far, shift, out);
+  symbol_ = static_cast<std::uint32_t>(reading.symbol);
+  std::size_t n = reading.keys;
+  std::uint64_t least = reading.least;
   while (symbol_ < count_ && n < most) {
     const Word word = word_at(symbol_);
     std::uint64_t bits = word.bits;
@@ -254,7 +279,9 @@ template <class T>
 std::size_t KeyReader::read_below(std::uint64_t limit, std::uint64_t base, T* out) {
   std::size_t n = 0;
   while (next_ < limit)
-    n += width_ == 0 ? read_neighbours(limit, base, out + n) : read_symbols(limit, base, out + n);
+    n += width_ == 0   ? read_neighbours(limit, base, out + n)
+         : width_ == 1 ? read_bitmap(limit, base, out + n)
+                       : read_symbols(limit, base, out + n);
   return n;
 }
 

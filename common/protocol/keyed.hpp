@@ -57,6 +57,7 @@ struct KeyedGeometry {
   std::uint64_t chunks() const { return chunk_of(key_bound - 1) + 1; }
 
   std::uint64_t stripe_of(std::uint64_t key) const { return key >> stripe_bits; }
+  std::uint64_t stripe_mask() const { return (std::uint64_t{1} << stripe_bits) - 1; }
   std::uint64_t stripes() const { return stripe_of(key_bound - 1) + 1; }
   std::uint16_t used_streams() const {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, stripes()));
@@ -90,7 +91,6 @@ struct KeyedGeometry {
   std::uint64_t local_bound(std::uint16_t place) const;
 
  private:
-  std::uint64_t stripe_mask() const { return (std::uint64_t{1} << stripe_bits) - 1; }
   /// The place of a row's first stripe.
   std::uint32_t first_place(std::uint64_t row) const {
     __extension__ using Wide = unsigned __int128;

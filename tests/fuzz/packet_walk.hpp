@@ -136,7 +136,7 @@ class PacketWalk {
             "a first key in range");
     for (std::size_t i = 1; i < keys.size(); ++i) require(keys[i] > keys[i - 1], "keys in order");
     run->has_rows({s.columns, s.block_elements, WireType(s.wire_type)});
-    reader.last(run->coding.escapes);
+    reader.last();
     read_bytes(run->rows);
   }
 

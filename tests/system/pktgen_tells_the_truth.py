@@ -24,7 +24,7 @@ class Reports:
 
     def report_of(self, pktgen, seconds=SECONDS):
         """The report of a successful run."""
-        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertEqual(pktgen.wait(), 0, pktgen.err + pktgen.out)
         self.assertRegex(pktgen.out, r"wrong 0\n")
         with open(self.path, encoding="utf-8") as file:
             report = json.load(file)
@@ -268,7 +268,7 @@ class Pktgen(Reports, harness.SystemTest):
         pktgen = self.start_pktgen("--aggregator", daemon.address, "--duration", "600", "--live")
         pktgen.wait_to_say(r"to \d+\.\d+ Mpps .* from \d+\.\d+ Mpps .* resent \d+  dropped \d+")
         pktgen.send(signal.SIGINT)
-        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertEqual(pktgen.wait(), 0, pktgen.err + pktgen.out)
         self.assertRegex(pktgen.out, r"latency \(us\) +min [\d.]+")
 
     def test_an_early_end_of_lanes(self):
@@ -278,7 +278,7 @@ class Pktgen(Reports, harness.SystemTest):
         for lane in range(2):
             pktgen.wait_to_say(rf"lane {lane}: to \d+\.\d+ Mpps")
         pktgen.send(signal.SIGINT)
-        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertEqual(pktgen.wait(), 0, pktgen.err + pktgen.out)
         self.assertIn("of lane 1", pktgen.out)
 
     def test_the_aggregator_dies(self):

@@ -11,8 +11,9 @@ ENGINES = r"(aggregator|worker|worker/host)/engine/"
 HIERARCHY = (r"worker/(job/membership|hierarchy/(hierarchical_membership|parts|placement|steps)"
              r"|host/(keyed_sum|sums))\.hpp")
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
-PROTOCOL = BASE + [r"common/protocol/"]
-CORE = PROTOCOL + [r"common/numeric/", r"rounds/"]
+NUMERIC = BASE + [r"common/numeric/"]
+PROTOCOL = NUMERIC + [r"common/protocol/"]
+CORE = PROTOCOL + [r"rounds/"]
 LOGGER = [r"common/log/"]
 LOOP = CORE + LOGGER + [r"common/(config|memory|net)/"]
 FILES = [r"common/memory/(closing|descriptor|own_file)\.hpp"]
@@ -27,11 +28,12 @@ LAYERS = [
     (r"common/include/",     [],                                      []),
     (r"common/base/random_id", BASE,                                  [r"sodium\.h"]),
     (r"common/base/",        BASE,                                    []),
+    (r"common/numeric/gaps\.cpp", NUMERIC,                            [r"hwy/", r"immintrin\.h"]),
+    (r"common/numeric/",     NUMERIC,                                 [r"hwy/"]),
     (r"common/protocol/(protection|secret)\.cpp", PROTOCOL,           [r"isa-l/", r"sodium\.h"]),
     (r"common/protocol/(aes_gcm|packet_cipher)\.cpp", PROTOCOL,
      [r"intel-ipsec-mb\.h", r"sodium\.h"]),
     (r"common/protocol/",    PROTOCOL,                                []),
-    (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
     (r"common/log/formats\.cpp", LOGGER,                              LOG + SYSTEM),
     (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),
     (r"common/config/",      BASE + LOGGER + FILES + [r"common/(config/|protocol/secret)"],

@@ -10,6 +10,7 @@
 
 #include "tests/sim/random.hpp"
 #include "tests/unit/catch.hpp"
+#include "tests/unit/kernel_parts.hpp"
 
 using namespace sluice;
 
@@ -37,7 +38,7 @@ std::vector<std::uint64_t> keys_of(std::span<const std::byte> run, const RunForm
   REQUIRE(view);
   REQUIRE(view->has_rows(format));
   KeyReader reader(*view);
-  const auto last = reader.last(view->coding.escapes);
+  const auto last = reader.last();
   REQUIRE(last);
   std::vector<std::uint64_t> keys(view->coding.keys + 1);
   keys.resize(reader.read_below(kNoKey, 0, keys.data()));
@@ -49,8 +50,7 @@ std::vector<std::uint64_t> keys_of(std::span<const std::byte> run, const RunForm
 
 bool is_valid(std::span<const std::byte> run, const RunFormat& format) {
   const auto view = RunView::parse(run);
-  return view && (view->coding.keys == 0 ||
-                  (view->has_rows(format) && KeyReader(*view).last(view->coding.escapes)));
+  return view && (view->coding.keys == 0 || (view->has_rows(format) && KeyReader(*view).last()));
 }
 
 /// Keys that are there or not by chance.
@@ -65,11 +65,20 @@ std::vector<std::uint64_t> random_keys(sim::Random& random, double density, std:
   return keys;
 }
 
+/// Runs of all kinds with every instruction set: `test(random)`.
+template <class Test>
+void on_every_target(int times, std::uint64_t seed, const Test& test) {
+  for (const std::int64_t target : parts::distinct_targets()) {
+    const parts::TargetScope scope(target);
+    sim::Random random(seed);
+    for (int i = 0; i < times; ++i) test(random);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("what is read of a run is what was written") {
-  sim::Random random(1);
-  for (int i = 0; i < 2000; ++i) {
+  on_every_target(2000, 1, [](sim::Random& random) {
     const RunFormat format = format_of(static_cast<std::uint16_t>(random.between(1, 20)));
     const double density = random.pick({1.0, 0.9, 0.5, 0.3, 0.1, 0.01, 1e-3, 1e-6, 1e-12});
     const std::uint64_t first =
@@ -80,7 +89,7 @@ TEST_CASE("what is read of a run is what was written") {
     REQUIRE(std::equal(read.begin(), read.end(), keys.begin()));
     // No part of it is a run.
     REQUIRE(!is_valid(std::span(run).first(run.size() - 1), format));
-  }
+  });
 }
 
 TEST_CASE("a run is filled, whatever its keys are") {
@@ -102,10 +111,10 @@ TEST_CASE("a run is filled, whatever its keys are") {
 TEST_CASE("keys that are there by chance take few bits more than they must") {
   sim::Random random(3);
   for (const double density : {0.5, 0.34, 0.1, 0.04, 0.01, 0.004, 0.001, 1e-6}) {
-    const auto keys = random_keys(random, density, 60'000, 0);
+    const auto keys = random_keys(random, density, 20'000, 0);
     const RunPlan plan = plan_run(keys, std::size_t{1} << 20, format_of(1), false);
     REQUIRE(plan.coding.keys == keys.size());
-    const double bits = 8.0 * static_cast<double>(plan.coding.bytes()) / 60'000;
+    const double bits = 8.0 * static_cast<double>(plan.coding.bytes()) / 20'000;
     const double least = -std::log2(density) - (1 - density) / density * std::log2(1 - density);
     CAPTURE(density, bits, least);
     CHECK(bits < least + 1);
@@ -116,8 +125,7 @@ TEST_CASE("keys that are there by chance take few bits more than they must") {
 }
 
 TEST_CASE("keys are read up to a limit, and on from there") {
-  sim::Random random(4);
-  for (int i = 0; i < 500; ++i) {
+  on_every_target(500, 4, [](sim::Random& random) {
     const double density = random.pick({1.0, 0.5, 0.1, 0.01, 1e-5});
     const auto keys = random_keys(random, density, random.between(1, 300), random.below(1000));
     const RunFormat format = format_of(1);
@@ -141,7 +149,7 @@ TEST_CASE("keys are read up to a limit, and on from there") {
     }
     REQUIRE(read.size() == written);
     REQUIRE(std::equal(read.begin(), read.end(), keys.begin()));
-  }
+  });
 }
 
 TEST_CASE("two keys may lie as far apart as keys can") {
@@ -247,9 +255,8 @@ TEST_CASE("a run that is not one is refused") {
 }
 
 TEST_CASE("any bytes are read without harm, and what is read rises") {
-  sim::Random random(5);
   std::vector<std::uint64_t> keys;
-  for (int i = 0; i < 20'000; ++i) {
+  on_every_target(20'000, 5, [&](sim::Random& random) {
     std::vector<std::byte> run(sizeof(wire::RunHeader) + random.below(60));
     for (std::byte& byte : run)
       byte = static_cast<std::byte>(random.chance(0.5) ? random.below(4) : random.next());
@@ -260,7 +267,7 @@ TEST_CASE("any bytes are read without harm, and what is read rises") {
     header.width = static_cast<std::uint8_t>(random.below(58));
     std::memcpy(run.data(), &header, sizeof header);
     const auto view = RunView::parse(run);
-    if (!view) continue;
+    if (!view) return;
     KeyReader reader(*view);
     const std::uint64_t limit = random.pick<std::uint64_t>({kNoKey, header.first + 300});
     keys.assign(view->coding.keys + 1, 0);
@@ -268,5 +275,5 @@ TEST_CASE("any bytes are read without harm, and what is read rises") {
     REQUIRE(count <= view->coding.keys);
     for (std::size_t k = 1; k < count; ++k) REQUIRE(keys[k] > keys[k - 1]);
     REQUIRE((count == 0 || keys[count - 1] < limit));
-  }
+  });
 }

@@ -72,9 +72,14 @@ void KeyedSums::add_segments(std::uint16_t place, std::span<std::uint64_t> keys,
                              const std::byte* rows) {
   for (std::size_t first = 0, end; first < keys.size(); first = end) {
     const std::uint64_t add = geometry_.key_of(place, keys[first]) - keys[first];
-    const std::uint64_t stripe = geometry_.stripe_of(keys[first]);
-    for (end = first; end < keys.size() && geometry_.stripe_of(keys[end]) == stripe; ++end)
-      keys[end] += add;
+    const std::uint64_t last = keys[first] | geometry_.stripe_mask();  // of the stripe
+    // One key is in the stripe, or hundreds are.
+    std::size_t step = 1;
+    while (first + step < keys.size() && keys[first + step] <= last) step *= 2;
+    const auto some = keys.first(std::min(first + step, keys.size())).subspan(first + step / 2);
+    end = first + step / 2;
+    end += static_cast<std::size_t>(std::ranges::upper_bound(some, last) - some.begin());
+    for (std::uint64_t& key : keys.subspan(first, end - first)) key += add;
     segments_.push_back({keys.data() + first, rows + first * row_bytes_, end - first});
   }
 }
