@@ -100,13 +100,17 @@ void Run<Io>::pass(Duration time) {
   drive(time, [this] { return supervision_.stopped(); });
 }
 
-/// Makes turns until `until` holds (returns true), or for `at_most` (returns false).
+/// Makes turns until `until` holds (returns true), or for `at_most` (returns false). While this
+/// thread does not run, it neither measures nor waits: a pause between turns does not count.
 template <class Io>
 template <class Until>
 bool Run<Io>::drive(Duration at_most, Until until) {
-  const Time end = after(net::now(), at_most);
+  Time last_turn = net::now();
+  Time end = after(last_turn, at_most);
   while (!until()) {
     const Time now = net::now();
+    if (now - last_turn > kPause) end = after(end, now - last_turn);
+    last_turn = now;
     if (now >= end) return false;
     far_end_.turn(now);
     idle_.work_done(turn());

@@ -2,6 +2,7 @@
 // loop around the generator of one lane; Io is the generator's port.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -47,6 +48,7 @@ class Run {
 
  private:
   static constexpr Duration kNoLimit = Duration::max();
+  static constexpr Duration kPause = std::chrono::milliseconds(100);  // of this thread, at least
   static constexpr std::size_t kSendBatch = 8;  // between two looks at the clock
   static constexpr std::size_t kSendMost = 32;  // in one turn; as many as are received in one
 
