@@ -372,8 +372,11 @@ void KeyedCombiner::leave_from(std::uint64_t next, const Window& last,
   }
 }
 
-RankSet KeyedCombiner::start_round(const Merged& merged, const KeyedScratch& scratch) {
-  RankSet used_up;
+RankSet KeyedCombiner::start_round(const Merged& merged, std::size_t room,
+                                   const KeyedScratch& scratch) {
+  RankSet contributors;
+  const std::uint64_t bound =
+      renewal_bound(horizon_, merged.next, static_cast<std::uint32_t>(merged.run.size()), room);
   if (merged.sums != 0) {
     const std::uint64_t neighbours = std::min(merged.next, scratch.reached_) - horizon_;
     fill_ = {merged.sums, std::min(neighbours / merged.sums + 1, std::uint64_t{KeyWindow::kKeys})};
@@ -382,11 +385,11 @@ RankSet KeyedCombiner::start_round(const Merged& merged, const KeyedScratch& scr
   for (std::uint16_t r = 0; r < ranks(); ++r) {
     Run& run = runs_[r];
     run.left = scratch.cursors_[r];
-    if (run.following != horizon_) continue;
-    used_up.insert(Rank{r});
+    if (horizon_ != kNoKey && run.following >= bound) continue;
+    contributors.insert(Rank{r});
     run = {};
   }
-  return used_up;
+  return contributors;
 }
 
 }  // namespace sluice::aggregator

@@ -116,8 +116,10 @@ class KeyedCombiner {
   /// changes until the next round starts.
   Merged merge(std::span<std::byte> out, KeyedScratch& scratch) const;
 
-  /// The next round begins where the merge ended. Returns the ranks whose runs are used up.
-  RankSet start_round(const Merged& merged, const KeyedScratch& scratch);
+  /// The next round begins where the merge ended, whose result had `room` bytes for its run.
+  /// Returns the ranks that contribute to it: their runs are used up, or nearly so (see
+  /// renewal_bound()).
+  RankSet start_round(const Merged& merged, std::size_t room, const KeyedScratch& scratch);
 
  private:
   struct Run {

@@ -257,17 +257,18 @@ void Stream::finish(Time now, PacketSink& sink) {
 void Stream::finish_keyed(Time now, PacketSink& sink) {
   sink.enter(Stage::kSum);
   KeyedScratch& scratch = job_.engine.scratch;
-  const auto merged = keyed_.merge(scratch.run().first(keyed_result_room(job_.session())), scratch);
+  const std::size_t room = keyed_result_room(job_.session());
+  const auto merged = keyed_.merge(scratch.run().first(room), scratch);
   sink.enter(Stage::kBuild);
   Buffer result = build_keyed_result(merged, sink);
   if (!result) return delay(Delay::kPacketMemory, now);
   finished(std::move(result), now, sink);
-  const RankSet used_up = keyed_.start_round(merged, scratch);
+  const RankSet contributors = keyed_.start_round(merged, room, scratch);
   start_round(merged.next == kNoKey ? Kind::kOpening : Kind::kFollowing);
   if (round_.opens())
     contributions_.await_all();
   else
-    contributions_.await(used_up);
+    contributions_.await(contributors);
 }
 
 /// The running round has all contributions, but cannot end yet.

@@ -9,7 +9,7 @@
 //  - An opening round, which is the first round of an op or of a resumed stream, expects
 //    contributions of all ranks. A later round of blocks expects those of the owners (next ==
 //    current block in some column). A later round of pairs expects those of the ranks whose run is
-//    used up; if the size of a RESULT has cut the last round short, this may be no rank.
+//    nearly used up; if the size of a RESULT has cut the last round short, this may be no rank.
 //  - A stream of a resumed job begins with the first round whose result some worker lacks. The
 //    workers that have the result contribute what they kept, so the round ends with the same sums.
 //  - A RESULT goes without sums to a worker that lacks none of them: the worker wants none, or it

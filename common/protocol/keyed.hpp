@@ -119,6 +119,17 @@ inline KeyedGeometry::Dealt KeyedGeometry::deal(std::uint64_t stripe) const {
   return {static_cast<std::uint16_t>(place < used ? place : place - used), row << stripe_bits};
 }
 
+/// A rank whose `following` is less than this contributes its next run to the round that begins at
+/// `next`: another full RESULT would probably reach as far. `run_bytes` and `room` are what the
+/// RESULT before has and what it may have.
+inline std::uint64_t renewal_bound(std::uint64_t horizon, std::uint64_t next,
+                                   std::uint32_t run_bytes, std::size_t room) {
+  if (next == kNoKey || run_bytes == 0) return next == kNoKey ? kNoKey : next + 1;
+  __extension__ using Wide = unsigned __int128;
+  const Wide bound = Wide{next} + std::max<Wide>(Wide{next - horizon} * room / run_bytes, 1);
+  return static_cast<std::uint64_t>(std::min<Wide>(bound, kNoKey));
+}
+
 /// The threshold of a keyed op: smaller sums are not delivered. It is in the descriptor, in the
 /// bits that say for other ops what is wanted.
 inline double threshold_of(const wire::Descriptor& descriptor) {

@@ -34,6 +34,8 @@ constexpr std::size_t kBuffersMost = 1500;
 constexpr std::array<double, 4> kThresholds{0, 50, std::numeric_limits<double>::infinity(),
                                             std::numeric_limits<double>::quiet_NaN()};
 
+constexpr std::uint16_t kPayloadBytes = 600;  // of the jobs of hostile members
+
 aggregator::EngineConfig config_of(Input& input) {
   aggregator::EngineConfig config;
   config.streams = static_cast<std::uint16_t>(1 + input.below(3));
@@ -62,6 +64,7 @@ struct HostileJob {
     std::uint64_t round = 0;
     std::vector<BlockIndex> wanted;  // by column; empty or all none: the round opens an op
     std::uint64_t horizon = kNoKey;  // of a keyed op that runs
+    std::uint64_t renewal = kNoKey;  // runs that end before it are renewed
     bool opens() const {
       return horizon == kNoKey &&
              std::all_of(wanted.begin(), wanted.end(), [](BlockIndex b) { return b == kNoBlock; });
@@ -229,6 +232,8 @@ class Target {
       stream.round = result.result.round + 1;
       stream.wanted.clear();
       stream.horizon = result.next;
+      const std::size_t room = keyed_result_room({.payload_bytes = kPayloadBytes});
+      stream.renewal = renewal_bound(result.horizon, result.next, result.run_bytes, room);
     } else if (packet.kind() == Kind::kStatus) {
       const auto& status = packet.as<wire::Status>();
       HostileJob::Stream& stream = stream_of(job, status.delivery.stream);
@@ -263,7 +268,7 @@ class Target {
     join.rank = static_cast<std::uint16_t>(rank);
     join.world_size = job.ranks;
     join.block_elements = 4;
-    join.payload_bytes = 600;
+    join.payload_bytes = kPayloadBytes;
     join.shards = 1;
     join.flags = resumes ? 0 : wire::kJoinNoProgress;
     join.streams = resumes ? 2 : 0;
@@ -371,10 +376,9 @@ class Target {
     for (std::size_t rounds = 1 + input_.below(8); rounds > 0; --rounds) {
       const HostileJob::Stream& state = job.streams[stream];
       const bool all = state.opens();
-      const std::uint64_t horizon = state.horizon;
-      if (!all) keyed = horizon != kNoKey;
+      if (!all) keyed = state.horizon != kNoKey;
       for (std::size_t r = 0; r < job.ranks; ++r) {
-        if (keyed && (all || state.following[r] == horizon))
+        if (keyed && (all || state.following[r] < state.renewal))
           pairs(job, r, stream, false);
         else if (!keyed && (all || (who >> r & 1) != 0))
           data(job, r, stream, false);
@@ -435,7 +439,8 @@ class Target {
     const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
     const std::uint64_t op = lie(8) ? input_.byte() : 0;
     const std::uint64_t key_bound = lie(8) ? 1u + input_.byte() : job.elements;
-    const Session session{.ranks = job.ranks, .streams = job.session.streams, .payload_bytes = 600};
+    const Session session{
+        .ranks = job.ranks, .streams = job.session.streams, .payload_bytes = kPayloadBytes};
     const auto geometry = KeyedGeometry::make(key_bound, 1, job.pairs_type, session, op);
     const bool opening = lie(4) ? !state.opens() : state.opens();
 

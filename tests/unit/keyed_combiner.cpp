@@ -81,8 +81,8 @@ class Bench {
     REQUIRE(room <= room_.size());
     return combiner.merge(std::span(room_).first(room), scratch_);
   }
-  RankSet start_round(const KeyedCombiner::Merged& merged) {
-    return combiner.start_round(merged, scratch_);
+  RankSet start_round(const KeyedCombiner::Merged& merged, std::size_t room = 380) {
+    return combiner.start_round(merged, room, scratch_);
   }
 
   std::vector<Pair> pairs_of(std::span<const std::byte> run) const {
@@ -159,21 +159,41 @@ TEST_CASE("pairs are summed lowest rank first, whoever's run came first") {
 TEST_CASE("a round ends before the least key that a rank has yet to send") {
   Bench bench(2);
   bench.take(0, {{100, 1}}, 300);
-  bench.take(1, {{100, 1}, {300, 1}}, 500);
+  bench.take(1, {{100, 1}, {300, 1}}, 700);
   const auto merged = bench.merge();
   CHECK(merged.next == 300);
   CHECK(bench.pairs_of(merged.run).size() == 1);
-  const RankSet used_up = bench.start_round(merged);
-  CHECK(used_up.contains(Rank{0}));
-  CHECK(!used_up.contains(Rank{1}));
+  const RankSet contributors = bench.start_round(merged, merged.run.size());
+  CHECK(contributors.contains(Rank{0}));
+  CHECK(!contributors.contains(Rank{1}));
   // The other's run lasts, and is summed with what comes.
   bench.take(0, {{300, 1}, {400, 1}});
   const auto rest = bench.merge();
-  CHECK(rest.next == 500);
+  CHECK(rest.next == 700);
   const auto sums = bench.pairs_of(rest.run);
   REQUIRE(sums.size() == 2);
   CHECK(sums[0].value == 2);
   CHECK(bench.start_round(rest).contains(Rank{1}));
+}
+
+TEST_CASE("runs are renewed that would end the next round before its result is full") {
+  Bench bench(3);
+  bench.take(0, {{100, 1}}, 300);
+  bench.take(1, {{100, 1}, {300, 1}, {500, 1}}, 899);
+  bench.take(2, {{100, 1}, {300, 1}, {500, 1}}, 900);
+  const auto merged = bench.merge();
+  REQUIRE(merged.next == 300);
+  // The result has half of its room: a full one would reach from 300 to 900.
+  const RankSet contributors = bench.start_round(merged, 2 * merged.run.size());
+  CHECK(contributors.contains(Rank{0}));
+  CHECK(contributors.contains(Rank{1}));
+  CHECK(!contributors.contains(Rank{2}));
+  bench.take(0, {{400, 1}});
+  bench.take(1, {{300, 1}, {500, 1}, {899, 1}});  // replaces what was left
+  const auto sums = bench.pairs_of(bench.merge().run);
+  REQUIRE(sums.size() == 4);
+  CHECK(sums[0].value == 2);  // of 300
+  CHECK(sums[2].value == 2);  // of 500
 }
 
 TEST_CASE("a round is cut where its result is full, and the next begins there") {
@@ -222,32 +242,27 @@ TEST_CASE("rounds deliver each key's sum once, however dense keys are and wherev
     const double threshold = random.chance(0.5) ? 0 : 3;
     Bench bench(ranks, threshold, 1, std::uint64_t{1} << 50);
     const std::uint64_t span = random.pick<std::uint64_t>({300, 3000, 100'000, 1ull << 40});
-    // What each rank has, and how it is cut into runs.
-    std::vector<std::vector<std::vector<Pair>>> runs(ranks);
+    std::vector<std::vector<Pair>> pairs(ranks);
     std::map<std::uint64_t, float> expected;
-    for (auto& of_rank : runs) {
+    for (auto& of_rank : pairs) {
       std::set<std::uint64_t> keys;
       for (std::uint64_t n = random.below(300); n > 0; --n) keys.insert(random.below(span));
-      of_rank.emplace_back();
       for (const std::uint64_t key : keys) {
-        if (random.chance(0.02)) of_rank.emplace_back();
         const auto value = static_cast<float>(random.between(1, 4));
-        of_rank.back().push_back({key, value});
+        of_rank.push_back({key, value});
         expected[key] += value;
       }
-      std::erase_if(of_rank, [](const auto& run) { return run.empty(); });
-      of_rank.emplace_back();  // so that there is one
     }
     if (threshold != 0) std::erase_if(expected, [](const auto& sum) { return sum.second < 3; });
-    std::vector<std::size_t> at(ranks);
-    const auto take = [&](std::uint16_t rank) {
-      const auto& of_rank = runs[rank];
-      const std::size_t next = at[rank] + 1;
-      const bool is_last = next >= of_rank.size() || of_rank[next].empty();
-      bench.take(rank, of_rank[at[rank]], is_last ? kNoKey : of_rank[next][0].key);
-      ++at[rank];
+    // A rank's run begins with its first pair from the horizon on, and has any number of them.
+    const auto take = [&](std::uint16_t rank, std::uint64_t horizon) {
+      const auto& all = pairs[rank];
+      const auto begin = std::ranges::lower_bound(all, horizon, {}, &Pair::key);
+      const auto left = static_cast<std::uint64_t>(all.end() - begin);
+      const auto end = begin + static_cast<std::ptrdiff_t>(std::min(left, random.between(1, 90)));
+      bench.take(rank, {begin, end}, end == all.end() ? kNoKey : end->key);
     };
-    for (std::uint16_t rank = 0; rank < ranks; ++rank) take(rank);
+    for (std::uint16_t rank = 0; rank < ranks; ++rank) take(rank, 0);
     std::map<std::uint64_t, float> found;
     for (std::uint64_t horizon = 0; horizon != kNoKey;) {
       const std::size_t room = random.between(30, 380);
@@ -261,8 +276,8 @@ TEST_CASE("rounds deliver each key's sum once, however dense keys are and wherev
           REQUIRE(found.emplace(sum.key, sum.value).second);
         }
       horizon = merged.next;
-      const RankSet used_up = bench.start_round(merged);
-      if (horizon != kNoKey) used_up.for_each([&](Rank r) { take(r.value); });
+      const RankSet contributors = bench.start_round(merged, room);
+      if (horizon != kNoKey) contributors.for_each([&](Rank r) { take(r.value, horizon); });
     }
     REQUIRE(found == expected);
   }

@@ -1,5 +1,6 @@
 #include "worker/engine/keyed_operation.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <string>
@@ -124,6 +125,33 @@ KeyedOperation::Run KeyedOperation::run_from(StreamId s, const At& begin, std::s
     if (format_.is_scaled()) run.following &= ~(geometry_.chunk_keys() - 1);
   }
   return run;
+}
+
+KeyedOperation::Found KeyedOperation::find(StreamId s, const At& begin, std::uint64_t key) const {
+  const auto segments = segments_of(s);
+  const auto local_at = [&](const Segment& segment, std::size_t i) {
+    return geometry_.local_of(request_.keys[segment.first() + i]);
+  };
+  Found found{.at = begin, .passed = 0};
+  for (At& at = found.at; at.segment < segments.size(); at = {at.segment + 1, 0}) {
+    const Segment& segment = segments[at.segment];
+    std::size_t end = segment.count();
+    if (local_at(segment, end - 1) < key) {
+      found.passed += end - at.key;
+      continue;
+    }
+    const std::size_t first = at.key;
+    for (--end; at.key < end;) {  // the pair at the end is not before it
+      const std::size_t middle = (at.key + end) / 2;
+      if (local_at(segment, middle) < key)
+        at.key = middle + 1;
+      else
+        end = middle;
+    }
+    found.passed += at.key - first;
+    break;
+  }
+  return found;
 }
 
 void KeyedOperation::write(StreamId s, const Run& run, const numeric::Rounder& rounder,

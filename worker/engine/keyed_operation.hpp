@@ -56,6 +56,12 @@ class KeyedOperation {
     std::uint64_t following = kNoKey;  ///< the round that begins there wants the next run
   };
   Run run_from(StreamId s, const At& begin, std::size_t room);
+  /// From `begin` on, the first pair whose local key is no less than `key`.
+  struct Found {
+    At at;
+    std::size_t passed;  ///< pairs before it
+  };
+  Found find(StreamId s, const At& begin, std::uint64_t key) const;
   /// `out` has run.plan.bytes bytes.
   void write(StreamId s, const Run& run, const numeric::Rounder& rounder, std::span<std::byte> out);
 

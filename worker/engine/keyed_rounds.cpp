@@ -1,5 +1,7 @@
 #include "worker/engine/keyed_rounds.hpp"
 
+#include <algorithm>
+
 #include "common/protocol/build.hpp"
 #include "common/protocol/keyed.hpp"
 
@@ -9,15 +11,24 @@ namespace sluice::worker {
 void KeyedRounds::begin(Operation& op, StreamId stream, const Session& session) {
   stream_ = stream;
   room_ = run_room(session);
+  result_room_ = keyed_result_room(session);
   horizon_ = 0;
   owns_ = false;
   take_run(op, {});
 }
 
-/// Takes the run that begins with this pair of ours: the run before it is done.
+/// Takes the run that begins with this pair of ours. It replaces the run before it.
 void KeyedRounds::take_run(Operation& op, KeyedOperation::At begin) {
   run_ = {};
   run_.extent = op.keyed()->run_from(stream_, begin, room_);
+}
+
+/// Takes the run that begins with the first of our pairs that is left.
+void KeyedRounds::renew_run(Operation& op) {
+  const auto [begin, passed] = op.keyed()->find(stream_, run_.extent.begin, horizon_);
+  const std::size_t counted = std::max(run_.counted, run_.extent.plan.coding.keys) - passed;
+  take_run(op, begin);
+  run_.counted = counted;
 }
 
 /// The run that this rank sent last, or sends now.
@@ -33,7 +44,8 @@ void KeyedRounds::describe(Operation& op, Contribution& mine) const {
 
 void KeyedRounds::load(Operation& op, Contribution& mine, std::byte* out) {
   op.keyed()->write(stream_, run_.extent, op.rounder(), {out, mine.bytes});
-  op.statistics.blocks_sent += run_.extent.plan.coding.keys;
+  const std::size_t keys = run_.extent.plan.coding.keys;
+  op.statistics.blocks_sent += keys - std::min(keys, run_.counted);
 }
 
 void KeyedRounds::keep(const Contribution& mine) {
@@ -57,16 +69,16 @@ RoundSource::Applied KeyedRounds::apply(Operation& op, const Packet& packet, Con
   mine.next_horizon = result.next;
   op.statistics.blocks_received += *keys;
   op.keyed()->add_rejected(result.rejected);
-  owns_ = false;
   horizon_ = result.next;
   if (horizon_ == kNoKey) {
+    owns_ = false;
     run_ = {};
     return Applied::kDone;
   }
-  if (horizon_ == run_.extent.following) {
-    take_run(op, run_.extent.end);
-    owns_ = true;
-  }
+  const std::uint64_t bound =
+      renewal_bound(result.horizon, result.next, result.run_bytes, result_room_);
+  owns_ = run_.extent.following < bound;
+  if (owns_) renew_run(op);
   return Applied::kGoesOn;
 }
 

@@ -25,14 +25,17 @@ class KeyedRounds final : public RoundSource {
  private:
   struct Run {
     KeyedOperation::Run extent = {};
+    std::size_t counted = 0;  // of its first pairs: they were sent before, too
     bool is_sent = false;
     std::span<const std::byte> bytes = {};  // as they were sent, in the packet
     Buffer packet;
   };
   void take_run(Operation& op, KeyedOperation::At begin);
+  void renew_run(Operation& op);
 
   StreamId stream_{};
-  std::size_t room_ = 0;       // of a run, in bytes
+  std::size_t room_ = 0;  // of a run, in bytes
+  std::size_t result_room_ = 0;
   std::uint64_t horizon_ = 0;  // the round begins with this local key
   bool owns_ = false;          // the run is new
   Run run_;
