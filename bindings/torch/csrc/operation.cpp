@@ -2,11 +2,25 @@
 
 #include <utility>
 
+#include <torch/csrc/profiler/api.h>
+
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 
 namespace sluice_torch {
 namespace {
+
+using Profiler = torch::profiler::impl::ProfilerStateBase;
+
+/// Whether the profiler of this thread's thread-local state still listens. PyTorch does not tell:
+/// a profiler that has ended has no callback any more.
+bool is_profiled() {
+  struct Handle : Profiler {
+    using Profiler::handle_;
+  };
+  Profiler* const profiler = Profiler::get(/*global=*/false);
+  return profiler != nullptr && profiler->*(&Handle::handle_) != 0;
+}
 
 /// What torch.profiler shows of a call, from now until what is returned is called, by whichever
 /// thread, with this one's thread-local state. Empty: nobody listens.
@@ -17,7 +31,12 @@ std::function<void()> begin_profile(const std::string& call, const at::Tensor& t
   std::vector<c10::IValue> inputs;
   if (record->needsInputs() && tensor.defined()) inputs.emplace_back(tensor);
   record->before("sluice::" + call, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
-  return [record] { record->end(); };
+  return [record] {
+    if (is_profiled()) return record->end();
+    // The profiler ended before the call did, and has released what the end would be written to.
+    // As the record's destructor would write it, too, the record stays.
+    [[maybe_unused]] const auto* const kept = new std::shared_ptr(record);
+  };
 }
 
 }  // namespace
