@@ -63,7 +63,7 @@ ExitStatus run(const Options& options) {
   const Tally& tally = report.total.tally;
   return fail(kWrong, std::to_string(tally.results_wrong) + " results are wrong, and " +
                           std::to_string(tally.results_missed) +
-                          " streams of ranks did not end within 30 s after the last op began");
+                          " streams of ranks did not end in time");
 }
 
 }  // namespace

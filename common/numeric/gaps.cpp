@@ -1,6 +1,5 @@
 // Symbols of a run of pairs, several in one 64-bit word. Included once per target, as
-// block_reduction.cpp is. Without BMI2 there is no kernel: then others are not faster than what the
-// caller does.
+// block_reduction.cpp is. Without BMI2 there is no kernel, and the caller reads symbol by symbol.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/numeric/gaps.cpp"
 #include "common/numeric/gaps.hpp"
@@ -32,7 +31,7 @@ class Group {
   static constexpr std::size_t kSymbols = sizeof(std::uint64_t) / sizeof(Lane);
   static constexpr unsigned kWidest = sizeof(Lane) == 1 ? 5 : 14;
 
-  /// The words that `symbols` begin in are read up to here: behind it no group is whole.
+  /// A group may begin with each symbol before this one: it is whole, and its word is in the bytes.
   static std::size_t end(const GapSymbols& symbols) {
     if (symbols.bytes.size() < sizeof(std::uint64_t) || symbols.count < kSymbols) return 0;
     const std::size_t last_word = symbols.bytes.size() - sizeof(std::uint64_t);
