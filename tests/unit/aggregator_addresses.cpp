@@ -3,6 +3,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace aggregator_addresses_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace std::chrono_literals;
@@ -124,3 +126,5 @@ TEST_CASE("a local link leads to one peer only, who is asked where it is now") {
   shard.told = at(2, false);
   for (int i = 0; i < 4; ++i) CHECK(shard.addresses.next(shard.now) == at(2, false));
 }
+
+}  // namespace aggregator_addresses_tests

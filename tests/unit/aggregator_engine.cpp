@@ -13,6 +13,8 @@
 #include "tests/unit/aggregator_bench.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace aggregator_engine_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using aggregator::JobEvent;
@@ -1630,3 +1632,5 @@ TEST_CASE("events are kept up to a bound, and refusals, which anybody can cause,
   CHECK(events.list.size() == limits::kMaxEvents);
   CHECK(events.lost == 20'001 - limits::kMaxEvents);
 }
+
+}  // namespace aggregator_engine_tests

@@ -30,6 +30,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace arena_tests {
+
 using namespace sluice;
 using namespace sluice::memory;
 using Catch::Contains;
@@ -438,3 +440,5 @@ TEST_CASE("a process can be forked while others of its threads use the arena") {
   ends = true;
   for (auto& thread : threads) thread.join();
 }
+
+}  // namespace arena_tests

@@ -12,6 +12,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
+namespace arp_and_vlan_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -244,3 +246,5 @@ TEST_CASE("The table of neighbours is bounded") {
   CHECK_FALSE(loop.io.resolve(loop.port.id(), 257, Time{1s}));
   CHECK(loop.io.counters().arp_table_full == 1);
 }
+
+}  // namespace arp_and_vlan_tests

@@ -10,6 +10,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
+namespace block_combiner_tests {
+
 using namespace sluice;
 using aggregator::BlockCombiner;
 
@@ -76,3 +78,5 @@ TEST_CASE("a column that nobody contributed to has no partial sum") {
   CHECK(bench.combiner.partial_sum(0).ranks == 0);
   CHECK(bench.partial().empty());
 }
+
+}  // namespace block_combiner_tests

@@ -18,6 +18,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
+namespace compress_tests {
+
 using namespace sluice;
 using parts::distinct_targets;
 using parts::FencedMemory;
@@ -851,3 +853,5 @@ TEST_CASE("k for a union is in range whatever is measured") {
   check_refused([] { UnionTarget({0, 1, 1, 1}); }, "ranks is 0");
   check_refused([] { UnionTarget({1, 1, 0, 1}); }, "unit_bytes is 0");
 }
+
+}  // namespace compress_tests

@@ -14,7 +14,7 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/config_parts.hpp"
 
-namespace sluice::config {
+namespace sluice::config::config_tests {
 namespace {
 
 using Action = ParseOutcome::Action;
@@ -850,4 +850,4 @@ TEST_CASE("a log file that cannot be opened is an error") {
   }
 }
 
-}  // namespace sluice::config
+}  // namespace sluice::config::config_tests

@@ -4,6 +4,8 @@
 #include "aggregator/engine/minimum_window.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace congestion_window_tests {
+
 using namespace sluice;
 using namespace sluice::rounds;
 using namespace std::chrono_literals;
@@ -254,3 +256,5 @@ TEST_CASE("the minimum window is the smallest that a rank has sent lately") {
   window.begin(2);
   CHECK(window.value() == 0);
 }
+
+}  // namespace congestion_window_tests

@@ -15,6 +15,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
+namespace datagram_io_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -321,3 +323,5 @@ TEST_CASE("A copy needs a buffer too") {
   CHECK(loop.io.counters().pool_empty == 1);
   CHECK(only.references() == 1);
 }
+
+}  // namespace datagram_io_tests

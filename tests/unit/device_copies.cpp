@@ -17,6 +17,8 @@
 #include "tests/unit/fake_device.hpp"
 #include "worker/engine/device_side.hpp"
 
+namespace device_copies_tests {
+
 using namespace sluice;
 using namespace sluice_torch;
 using Bytes = std::vector<std::byte>;
@@ -330,3 +332,5 @@ TEST_CASE("NVRTC takes the kernels for all GPUs that it knows, where it is insta
     }
   }
 }
+
+}  // namespace device_copies_tests

@@ -27,6 +27,8 @@
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 
+namespace dissector_tests {
+
 using namespace sluice;
 using namespace sluice::test;
 
@@ -516,3 +518,5 @@ TEST_CASE("Wireshark does not blame a packet of which the capture has only the b
     }
   }
 }
+
+}  // namespace dissector_tests

@@ -11,6 +11,8 @@
 #include "tests/fuzz/job.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace drops_tests {
+
 using namespace sluice;
 using namespace std::chrono_literals;
 
@@ -299,3 +301,5 @@ TEST_CASE("what drops a packet counts it under its reason, and under no other") 
     CHECK(bench.drops() == std::map<DropReason, std::uint64_t>{{c.reason, 1}});
   }
 }
+
+}  // namespace drops_tests

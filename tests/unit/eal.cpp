@@ -23,6 +23,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
+namespace eal_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using Catch::Contains;
@@ -163,3 +165,5 @@ TEST_CASE("References to a buffer are counted") {
   b = {};
   CHECK(pool.available() == 4);
 }
+
+}  // namespace eal_tests

@@ -12,6 +12,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
+namespace encoding_tests {
+
 using namespace sluice;
 using numeric::Rounding;
 
@@ -251,3 +253,5 @@ TEST_CASE("stochastic rounding has the right mean, by any block, op, rank and se
     }
   }
 }
+
+}  // namespace encoding_tests

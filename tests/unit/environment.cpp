@@ -8,7 +8,7 @@
 #include "tests/unit/catch.hpp"
 #include "worker/config/worker_settings.hpp"
 
-namespace sluice {
+namespace sluice::environment_tests {
 namespace {
 
 using Catch::Contains;
@@ -286,4 +286,4 @@ TEST_CASE("options filled in by a program are checked too") {
   CHECK_THAT(error_of([&] { validate(job); }), Contains("JobOptions::history"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::environment_tests

@@ -15,6 +15,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
+namespace fault_injection_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -213,3 +215,5 @@ TEST_CASE("One bit of a payload is flipped, unseen by UDP's checksum and by the 
   }
   CHECK(loop.io.counters().tx_fault_flipped == 2);
 }
+
+}  // namespace fault_injection_tests

@@ -7,7 +7,7 @@
 #include "common/protocol/build.hpp"
 #include "tests/unit/catch.hpp"
 
-namespace sluice::aggregator {
+namespace sluice::aggregator::formation_tests {
 namespace {
 
 using namespace std::chrono_literals;
@@ -191,4 +191,4 @@ TEST_CASE("a contended member keeps its place by two signs of liveness, and lose
 }
 
 }  // namespace
-}  // namespace sluice::aggregator
+}  // namespace sluice::aggregator::formation_tests

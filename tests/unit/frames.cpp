@@ -7,6 +7,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/frame_parts.hpp"
 
+namespace frames_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -165,3 +167,5 @@ TEST_CASE("ARP is written and read byte by byte as the standard says") {
     CHECK_FALSE(parse_arp(wrong));
   }
 }
+
+}  // namespace frames_tests

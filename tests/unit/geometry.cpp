@@ -7,6 +7,8 @@
 #include "common/protocol/build.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace geometry_tests {
+
 using namespace sluice;
 
 namespace {
@@ -172,3 +174,5 @@ TEST_CASE("the largest tensor does not overflow the counts") {
     }
   }
 }
+
+}  // namespace geometry_tests

@@ -13,6 +13,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/rounds.hpp"
 
+namespace global_threshold_tests {
+
 using sluice::next_threshold;
 
 namespace {
@@ -156,3 +158,5 @@ TEST_CASE("about k sums are delivered of gradients whose distribution is steady"
       CHECK(delivered / static_cast<double>(k) == Approx(1).margin(0.3));
     }
 }
+
+}  // namespace global_threshold_tests

@@ -18,6 +18,8 @@
 #include "tests/unit/one_eal.hpp"
 #include "tests/unit/temporary_directory.hpp"
 
+namespace hand_over_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -202,3 +204,5 @@ TEST_CASE("A daemon's lanes are told to its workers") {
   CHECK_THROWS_WITH(tell_lanes(directory.path + "/none", 2),
                     Contains("/none/lanes' cannot be written"));
 }
+
+}  // namespace hand_over_tests

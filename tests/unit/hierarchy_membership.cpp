@@ -18,6 +18,8 @@
 #include "tests/unit/rounds.hpp"
 #include "worker/hierarchy/hierarchical_membership.hpp"
 
+namespace hierarchy_membership_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace std::chrono_literals;
@@ -521,3 +523,5 @@ TEST_CASE("an op that is called while its rank leaves fails at once") {
 }
 
 }  // namespace
+
+}  // namespace hierarchy_membership_tests

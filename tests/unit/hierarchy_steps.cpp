@@ -17,6 +17,8 @@
 #include "tests/unit/rounds.hpp"
 #include "worker/hierarchy/steps.hpp"
 
+namespace hierarchy_steps_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace sluice::worker::hierarchy;
@@ -513,3 +515,5 @@ TEST_CASE("hosts are numbered by their lowest ranks, and the one with the fewest
 }
 
 }  // namespace
+
+}  // namespace hierarchy_steps_tests

@@ -26,6 +26,8 @@
 #include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
 
+namespace host_engine_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace sluice::worker::host;
@@ -425,3 +427,5 @@ TEST_CASE("Ranks in threads sum, in place and by copies, and wake each other") {
   for (std::thread& thread : threads) thread.join();
   for (const auto& count : wrong) CHECK(count == 0);
 }
+
+}  // namespace host_engine_tests

@@ -24,6 +24,8 @@
 #include "worker/host/group.hpp"
 #include "worker/host/group_messages.hpp"
 
+namespace host_group_tests {
+
 using namespace sluice;
 using namespace sluice::worker::host;
 using namespace std::chrono_literals;
@@ -376,3 +378,5 @@ TEST_CASE("Whatever a process of the same user sends, the ranks find each other"
   for (const LocalRank r : ranks_of({1, 2})) groups[r] = std::make_unique<Group>(host.config(r, 3));
   CHECK(comes(groups, [&] { return all_formed(groups); }));
 }
+
+}  // namespace host_group_tests

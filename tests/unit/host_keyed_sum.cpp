@@ -13,6 +13,8 @@
 #include "tests/unit/pairs_parts.hpp"
 #include "worker/host/keyed_sum.hpp"
 
+namespace host_keyed_sum_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace sluice::worker::host;
@@ -359,3 +361,5 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
   CHECK(refused > 20);
   CHECK(done > 20);
 }
+
+}  // namespace host_keyed_sum_tests

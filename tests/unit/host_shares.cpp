@@ -5,6 +5,8 @@
 #include "tests/unit/catch.hpp"
 #include "worker/host/engine/shares.hpp"
 
+namespace host_shares_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace sluice::worker::host;
@@ -41,3 +43,5 @@ TEST_CASE("If a rank wants all, so much is in pieces; if nobody wants anything, 
 }
 
 }  // namespace
+
+}  // namespace host_shares_tests

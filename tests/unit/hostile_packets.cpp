@@ -8,6 +8,8 @@
 #include "tests/unit/aggregator_bench.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace hostile_packets_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using namespace std::chrono_literals;
@@ -152,3 +154,5 @@ TEST_CASE("JOINs that are refused make no ended job forgotten") {
   }
   CHECK(of_kind<wire::Left>(bench.leave(0)).size() == 1);  // it still knows
 }
+
+}  // namespace hostile_packets_tests

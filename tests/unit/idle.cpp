@@ -5,6 +5,8 @@
 #include "common/config/choices.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace idle_tests {
+
 using namespace sluice;
 
 TEST_CASE("every idle strategy turns") {
@@ -13,3 +15,5 @@ TEST_CASE("every idle strategy turns") {
     for (std::size_t turn = 0; turn < 5000; ++turn) idle.work_done(turn % 2500 == 0);
   }
 }
+
+}  // namespace idle_tests

@@ -12,6 +12,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace igmp_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace std::chrono_literals;
@@ -426,3 +428,5 @@ TEST_CASE("Who has joined nothing answers nothing") {
   CHECK(host.igmp.take(query(1), host.now) == Outcome::kQuery);
   CHECK(host.igmp.next_time() == kNever);
 }
+
+}  // namespace igmp_tests

@@ -10,6 +10,8 @@
 #include "aggregator/monitoring/job_log.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace job_event_fields_tests {
+
 using namespace sluice;
 using namespace sluice::aggregator;
 using namespace std::chrono_literals;
@@ -112,3 +114,5 @@ TEST_CASE("events of every kind are logged at most so often") {
   }
   CHECK(kinds == 12);
 }
+
+}  // namespace job_event_fields_tests

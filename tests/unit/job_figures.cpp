@@ -8,6 +8,8 @@
 #include "tests/unit/aggregator_bench.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace job_figures_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using aggregator::JobCounters;
@@ -305,3 +307,5 @@ TEST_CASE("a pause of the lane is nobody else's wait") {
   bench.give(1, bench.short_op(1, 0, 1, 0));
   CHECK(waited(bench) == Waited{{"contribution", 2ms}, {"pause", 10ms}});
 }
+
+}  // namespace job_figures_tests

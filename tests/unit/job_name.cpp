@@ -7,7 +7,7 @@
 
 #include "tests/unit/catch.hpp"
 
-namespace sluice::config {
+namespace sluice::config::job_name_tests {
 namespace {
 
 /// Printable ASCII, from '!' to '~'.
@@ -61,4 +61,4 @@ TEST_CASE("what is no job's name is refused") {
                     " characters without blanks that begins with a letter or a digit, not 'x y'");
 }
 
-}  // namespace sluice::config
+}  // namespace sluice::config::job_name_tests

@@ -3,6 +3,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace join_attempt_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace std::chrono_literals;
@@ -89,3 +91,5 @@ TEST_CASE("Other versions are told, three times, and never ours or nonsense") {
   CHECK_THAT(attempt.version_text(), Contains("versions " + std::to_string(kOurs + 1) + " to " +
                                               std::to_string(kOurs + 2)));
 }
+
+}  // namespace join_attempt_tests

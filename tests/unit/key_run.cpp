@@ -12,6 +12,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
+namespace key_run_tests {
+
 using namespace sluice;
 
 namespace {
@@ -277,3 +279,5 @@ TEST_CASE("any bytes are read without harm, and what is read rises") {
     REQUIRE((count == 0 || keys[count - 1] < limit));
   });
 }
+
+}  // namespace key_run_tests

@@ -8,6 +8,8 @@
 #include "tests/sim/random.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace key_window_tests {
+
 using namespace sluice;
 using aggregator::KeyWindow;
 
@@ -45,3 +47,5 @@ TEST_CASE("the union of all keys comes in order, and each key's place is known")
     window.clear(end);
   }
 }
+
+}  // namespace key_window_tests

@@ -18,6 +18,8 @@
 #include "worker/engine/keyed_operation.hpp"
 #include "worker/engine/op_request.hpp"
 
+namespace keyed_tests {
+
 using namespace sluice;
 
 namespace {
@@ -292,3 +294,5 @@ TEST_CASE("what a caller asks for is checked") {
   bad.rows = nullptr;
   CHECK_THAT(verdict(bad), Contains("the values are null"));
 }
+
+}  // namespace keyed_tests

@@ -15,6 +15,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
+namespace keyed_combiner_tests {
+
 using namespace sluice;
 using aggregator::KeyedCombiner;
 
@@ -335,3 +337,5 @@ TEST_CASE("a threshold that is no number, or not above 0, rejects nothing") {
   REQUIRE(sums.size() == 2);
   CHECK(!std::signbit(sums[0].value));  // no reduction of floats is -0
 }
+
+}  // namespace keyed_combiner_tests

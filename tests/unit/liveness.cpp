@@ -3,6 +3,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace liveness_tests {
+
 using namespace sluice;
 using namespace sluice::worker;
 using namespace std::chrono_literals;
@@ -75,3 +77,5 @@ TEST_CASE("KEEPALIVEs tell which BEACONs were heard, and a BEACON is no sign of 
   liveness.on_beacon(7 + wire::kBeaconsTold, kBegin + 5ms);
   CHECK(next(liveness, kBegin + 6ms).heard_of_last == 1);  // those before are too long ago
 }
+
+}  // namespace liveness_tests

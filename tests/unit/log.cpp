@@ -22,12 +22,11 @@
 #include "common/log/printable.hpp"
 #include "tests/unit/catch.hpp"
 
-using sluice::aggregator::LimitedLog;
-using sluice::aggregator::RateLimit;
-
-namespace sluice {
+namespace sluice::log_tests {
 namespace {
 
+using aggregator::LimitedLog;
+using aggregator::RateLimit;
 using Catch::Contains;
 using config::make_logger;
 using nlohmann::json;
@@ -317,4 +316,4 @@ TEST_CASE("the rate limit admits n lines a second and counts the rest") {
   for (int i = 0; i < 1000; ++i) CHECK(none.admit(start));
 }
 
-}  // namespace sluice
+}  // namespace sluice::log_tests

@@ -8,6 +8,8 @@
 #include "tests/unit/aggregator_bench.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace multicast_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using aggregator::JobEvent;
@@ -303,3 +305,5 @@ TEST_CASE("sums that few ranks lack do not go to the group") {
   CHECK(bench.engine().counters().results_withheld == 2);
   CHECK(bench.engine().counters().group_packets == 0);
 }
+
+}  // namespace multicast_tests

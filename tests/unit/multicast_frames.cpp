@@ -10,6 +10,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/multicast_parts.hpp"
 
+namespace multicast_frames_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -191,3 +193,5 @@ TEST_CASE("A report of every group comes through") {
   REQUIRE(judged(frame) == FrameVerdict::kIgmp);
   CHECK(igmp_message(frame).size() == report.size);
 }
+
+}  // namespace multicast_frames_tests

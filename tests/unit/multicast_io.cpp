@@ -14,6 +14,8 @@
 #include "tests/unit/multicast_parts.hpp"
 #include "tests/unit/one_eal.hpp"
 
+namespace multicast_io_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -291,3 +293,5 @@ TEST_CASE("A device is told of groups by some means, which is undone") {
        {Means::kNone, Means::kDevice, Means::kKernel, Means::kAllMulticast, Means::kPromiscuous})
     CHECK(std::string(name(each)).size() > 5);
 }
+
+}  // namespace multicast_io_tests

@@ -9,6 +9,8 @@
 #include "common/base/version.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace names_tests {
+
 using namespace sluice;
 
 TEST_CASE("every element type is found again by its name") {
@@ -110,3 +112,5 @@ TEST_CASE("an error carries its code, its text, and the rank and op it concerns"
   CHECK_FALSE(plain.rank());
   CHECK_FALSE(plain.op());
 }
+
+}  // namespace names_tests

@@ -8,6 +8,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace nonzero_map_tests {
+
 using namespace sluice;
 using worker::NonZeroMap;
 
@@ -150,3 +152,5 @@ TEST_CASE("a -0 is noticed in the blocks that were read") {
   CHECK(map.next(2, 1) == map.blocks());
   CHECK(map.saw_negative_zero());
 }
+
+}  // namespace nonzero_map_tests

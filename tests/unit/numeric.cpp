@@ -16,6 +16,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
+namespace numeric_tests {
+
 using namespace sluice;
 using numeric::block_reduction;
 using numeric::BlockedTensor;
@@ -794,3 +796,5 @@ TEST_CASE("an integer's sign bit is a value like any other") {
                              ElementType::kInt32};
   CHECK(marks_of(tensor, 0, 4, empty_map(tensor)) == Marks{{0b100}, false});
 }
+
+}  // namespace numeric_tests

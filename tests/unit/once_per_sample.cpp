@@ -8,6 +8,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace once_per_sample_tests {
+
 using sluice::aggregator::OncePerSample;
 
 TEST_CASE("a thousand clients cost one text of each sample") {
@@ -33,3 +35,5 @@ TEST_CASE("a thousand clients cost one text of each sample") {
     CHECK(made == number);
   }
 }
+
+}  // namespace once_per_sample_tests

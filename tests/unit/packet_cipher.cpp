@@ -8,6 +8,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/golden_packets.hpp"
 
+namespace packet_cipher_tests {
+
 using namespace sluice;
 using namespace sluice::test;
 
@@ -148,3 +150,5 @@ TEST_CASE("only keys beside the newest are tried") {
   CHECK_FALSE(takes(5));
   CHECK(takes(4));
 }
+
+}  // namespace packet_cipher_tests

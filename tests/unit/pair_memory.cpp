@@ -7,6 +7,8 @@
 #include "tests/unit/catch.hpp"
 #include "worker/memory/arena.hpp"
 
+namespace pair_memory_tests {
+
 using namespace sluice;
 using namespace sluice::worker::host;
 
@@ -43,3 +45,5 @@ TEST_CASE("What nobody takes for a while goes, and all with the pool and its las
 }
 
 }  // namespace
+
+}  // namespace pair_memory_tests

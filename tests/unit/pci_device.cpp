@@ -3,7 +3,7 @@
 
 #include "tests/unit/config_parts.hpp"
 
-namespace sluice::config {
+namespace sluice::config::pci_device_tests {
 namespace {
 
 const std::string kDevice = "0000:3b:00.0";
@@ -80,4 +80,4 @@ TEST_CASE("without an IOMMU the file has another name") {
 }
 
 }  // namespace
-}  // namespace sluice::config
+}  // namespace sluice::config::pci_device_tests

@@ -25,7 +25,7 @@
 #include "bench/perf/tensors.hpp"
 #include "tests/unit/catch.hpp"
 
-namespace sluice::perf {
+namespace sluice::perf::perf_tests {
 namespace {
 
 using Catch::Contains;
@@ -629,4 +629,4 @@ TEST_CASE("a JSON path that cannot be written is refused by name") {
 }
 
 }  // namespace
-}  // namespace sluice::perf
+}  // namespace sluice::perf::perf_tests

@@ -17,8 +17,8 @@
 #include "bench/pktgen/stage_clock.hpp"
 #include "tests/unit/catch.hpp"
 
-using namespace sluice;
-using namespace sluice::pktgen;
+namespace sluice::pktgen::pktgen_tests {
+
 using namespace std::chrono_literals;
 
 // ------------------------------------------------------------------------------------ histogram
@@ -617,3 +617,5 @@ TEST_CASE("Help names every option") {
                            "aggregator-timeout"})
     CHECK_THAT(text, Catch::Contains("--" + std::string(flag)));
 }
+
+}  // namespace sluice::pktgen::pktgen_tests

@@ -11,6 +11,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
+namespace pktgen_generator_tests {
+
 using namespace sluice;
 using namespace sluice::pktgen;
 using namespace std::chrono_literals;
@@ -479,3 +481,5 @@ TEST_CASE("What is not for the generator is dropped under its reason") {
   CHECK(drops[DropReason::kBadLength] == 2);
   CHECK(drops.total() == 8);
 }
+
+}  // namespace pktgen_generator_tests

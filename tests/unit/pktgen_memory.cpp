@@ -6,6 +6,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
+namespace pktgen_memory_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 
@@ -91,3 +93,5 @@ TEST_CASE("A link can be made again under the same name") {
   auto bed = std::make_unique<Bed>();
   CHECK(bed->payloads.available() == bed->payloads.size());
 }
+
+}  // namespace pktgen_memory_tests

@@ -6,6 +6,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
+namespace pktgen_memory_lane_tests {
+
 using namespace sluice;
 using namespace sluice::pktgen;
 using namespace std::chrono_literals;
@@ -67,3 +69,5 @@ TEST_CASE("Ranks are not silent while the process of a lane in memory stands sti
   turn_until([&] { return generator.left(); });
   CHECK(lane.reading().engine.jobs_aborted == 0);
 }
+
+}  // namespace pktgen_memory_lane_tests

@@ -35,6 +35,8 @@
 #include "tests/unit/loopback.hpp"
 #include "tests/unit/temporary_directory.hpp"
 
+namespace ports_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
@@ -682,3 +684,5 @@ TEST_CASE("A link is down whose peer went before the driver had looked at it") {
   pair.start_daemon();
   CHECK(pair.poll_until([&] { return worker.port->link_up(); }));
 }
+
+}  // namespace ports_tests

@@ -14,6 +14,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/golden_packets.hpp"
 
+namespace protection_tests {
+
 using namespace sluice;
 using namespace sluice::test;
 
@@ -375,3 +377,5 @@ TEST_CASE("a secret moves, is never copied, and is wiped where it was") {
   secret->~Secret();
   CHECK(raw(place) == Bytes(sizeof(Secret)));
 }
+
+}  // namespace protection_tests

@@ -3,6 +3,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace recent_rounds_tests {
+
 using namespace sluice;
 using namespace sluice::rounds;
 using namespace std::chrono_literals;
@@ -84,3 +86,5 @@ TEST_CASE("who asks in vain lets younger rounds overtake for longer") {
     CHECK_FALSE(recent.is_overtaken(Time{997ms}, waits));
   }
 }
+
+}  // namespace recent_rounds_tests

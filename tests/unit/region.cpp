@@ -15,6 +15,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace region_tests {
+
 using namespace sluice;
 using namespace sluice::memory;
 using Catch::Contains;
@@ -121,3 +123,5 @@ TEST_CASE("a region on hugetlbfs is refused: its owner can punch pages out") {
     CHECK_THAT(error.what(), Contains("hugetlbfs"));
   }
 }
+
+}  // namespace region_tests

@@ -9,6 +9,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace report_tests {
+
 using namespace sluice;
 using namespace sluice::aggregator;
 using namespace std::chrono_literals;
@@ -85,3 +87,5 @@ TEST_CASE("At the end all is told once more") {
                              Contains("counters at exit: rounds_finished 4000\n") &&
                              Contains("local workers at exit: attached 2\n"));
 }
+
+}  // namespace report_tests

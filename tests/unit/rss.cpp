@@ -13,6 +13,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace rss_tests {
+
 using namespace sluice;
 using namespace sluice::net;
 using Catch::Contains;
@@ -143,3 +145,5 @@ TEST_CASE("Where source ports cannot steer it is said why") {
   CHECK_THAT(refusal_of({kKnownKey, in_turns(128, 3)}, 4), Contains("workers to queue 3"));
   CHECK_THAT(refusal_of({Key(40), in_turns(128, 4)}, 4), Contains("the RSS key or table"));
 }
+
+}  // namespace rss_tests

@@ -5,6 +5,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace rto_tests {
+
 using namespace sluice;
 using namespace sluice::rounds;
 using namespace std::chrono_literals;
@@ -106,3 +108,5 @@ TEST_CASE("back-off reaches the cap from however small a value") {
   CHECK(least.backed_off(40) == Duration(std::int64_t{1} << 40));
   CHECK(least.backed_off(UINT_MAX) > 24h * 365);
 }
+
+}  // namespace rto_tests

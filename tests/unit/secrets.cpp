@@ -8,7 +8,7 @@
 #include "common/config/reload.hpp"
 #include "tests/unit/config_parts.hpp"
 
-namespace sluice::config {
+namespace sluice::config::secrets_tests {
 namespace {
 
 const std::string kOne = "0123456789abcdef";
@@ -265,4 +265,4 @@ TEST_CASE("a bad reload throws, whether by itself or with what stays") {
         " SLUICE_AGGREGATOR_SECRET");
 }
 
-}  // namespace sluice::config
+}  // namespace sluice::config::secrets_tests

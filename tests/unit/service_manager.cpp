@@ -12,6 +12,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace service_manager_tests {
+
 using namespace sluice;
 using namespace sluice::aggregator;
 using namespace std::chrono_literals;
@@ -90,3 +92,5 @@ TEST_CASE("A socket of the service manager that is not there is an error") {
   for (const std::string& path : {std::string("/nowhere/notify"), std::string(200, 'x')})
     CHECK_THROWS_AS(ServiceManager(environment_of({{"NOTIFY_SOCKET", path}}), kQuiet), Error);
 }
+
+}  // namespace service_manager_tests

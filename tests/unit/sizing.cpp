@@ -15,6 +15,8 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/protocol_page.hpp"
 
+namespace sizing_tests {
+
 using namespace sluice;
 using sluice::config::AggregatorConfig;
 using sluice::config::packet_memory_mib;
@@ -165,3 +167,5 @@ TEST_CASE("docs/sizing.md: up to so many ranks a job gets all streams without as
     CHECK(buffers_of_job(200) > half);
   }
 }
+
+}  // namespace sizing_tests

@@ -10,6 +10,8 @@
 #include "common/memory/thread_without_signals.hpp"
 #include "tests/unit/catch.hpp"
 
+namespace threads_tests {
+
 using namespace sluice;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("a thread that cannot be created leaves no signal blocked") {
   CHECK(says.find("thread") != std::string::npos);
   CHECK_FALSE(blocks_any_signal());
 }
+
+}  // namespace threads_tests

@@ -23,7 +23,7 @@
 #include "common/memory/descriptor.hpp"
 #include "tests/unit/catch.hpp"
 
-namespace sluice {
+namespace sluice::timeline_tests {
 namespace {
 
 using Catch::Contains;
@@ -360,4 +360,4 @@ TEST_CASE("a timeline that has no rank yet waits for the first job's, and can be
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::timeline_tests

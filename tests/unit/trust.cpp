@@ -13,6 +13,8 @@
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine/engine.hpp"
 
+namespace trust_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using namespace std::chrono_literals;
@@ -682,3 +684,5 @@ TEST_CASE("a flood of forged handshakes keeps nobody out who knows the secret") 
   }));
   CHECK(segment.now - begin < 100ms);  // of virtual time
 }
+
+}  // namespace trust_tests

@@ -3,6 +3,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace waiting_end_tests {
+
 using namespace sluice;
 using namespace sluice::rounds;
 using namespace std::chrono_literals;
@@ -144,3 +146,5 @@ TEST_CASE("A new other end is told nothing that the old one knew") {
   CHECK(bench.end.position() == Round{5});
   CHECK(bench.end.acknowledged_position() == Round{5});
 }
+
+}  // namespace waiting_end_tests

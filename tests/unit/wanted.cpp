@@ -5,6 +5,8 @@
 
 #include "tests/unit/catch.hpp"
 
+namespace wanted_tests {
+
 using namespace sluice;
 
 namespace {
@@ -63,3 +65,5 @@ TEST_CASE("numbers from the wire do no harm, however large") {
   CHECK(wants(wanting(95, 1, kHuge), g, BlockIndex{9}));
   CHECK_FALSE(wants(wanting(95, 1, kHuge), g, BlockIndex{8}));
 }
+
+}  // namespace wanted_tests

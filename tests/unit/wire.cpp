@@ -25,6 +25,8 @@
 #include "tests/unit/protocol_page.hpp"
 #include "tests/unit/wire_layout.hpp"
 
+namespace wire_tests {
+
 using namespace sluice;
 using namespace sluice::test;
 using Catch::Contains;
@@ -1114,3 +1116,5 @@ TEST_CASE("a million mutations are dropped, or packets that lie within their byt
     CHECK(count > 1000);
   }
 }
+
+}  // namespace wire_tests

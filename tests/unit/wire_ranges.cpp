@@ -16,6 +16,8 @@
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 
+namespace wire_ranges_tests {
+
 using namespace sluice;
 using namespace sluice::test;
 
@@ -334,3 +336,5 @@ TEST_CASE("the kinds that carry values may be encrypted, and no other") {
     CHECK(verdict(with_length(resized(encrypted, least - 1))) == DropReason::kBadLength);
   }
 }
+
+}  // namespace wire_ranges_tests

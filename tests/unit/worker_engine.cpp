@@ -15,6 +15,8 @@
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine/engine.hpp"
 
+namespace worker_engine_tests {
+
 using namespace sluice;
 using namespace sluice::parts;
 using namespace std::chrono_literals;
@@ -1596,3 +1598,5 @@ TEST_CASE("an aggregator that answers is not declared failed while another is do
   REQUIRE(bench.engine->state() == State::kFailed);
   CHECK_THAT(bench.engine->failure()->what(), Catch::Contains("aggregator 0"));
 }
+
+}  // namespace worker_engine_tests
