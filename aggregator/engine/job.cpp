@@ -148,7 +148,7 @@ bool Job::happened(const JobEvent& event, Time now) {
       ++counters.joins_refused;
       break;
     case Kind::kMissesGroup:
-      ++counters.deaf_to_group;
+      ++counters.group_unreachable;
       break;
     case Kind::kSentAway:  // the job itself reports these
     case Kind::kStraggler:

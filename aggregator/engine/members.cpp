@@ -115,7 +115,7 @@ void Members::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Con
 /// Reports when a member begins to miss the group, and when it receives it again.
 void Members::judge_group(Rank r, const wire::KeepAlive& packet, Time now) {
   Member& member = members_[r.value];
-  multicast_.on_keep_alive(r, packet.heard, packet.heard_of_last, now);
+  multicast_.on_keep_alive(r, packet.newest_beacon, packet.beacons_received, now);
   const bool changed =
       member.reported_missing ? multicast_.receives_group(r) : multicast_.misses_group(r);
   if (!changed) return;

@@ -34,9 +34,9 @@ std::string name(JobEvent::Kind kind) {
     case Kind::kOtherBuild:
       return "other_build";
     case Kind::kMissesGroup:
-      return "deaf";
+      return "group_unreachable";
     case Kind::kReceivesGroup:
-      return "hears";
+      return "group_reachable";
   }
   return "?";
 }

@@ -72,13 +72,14 @@ void log_job_event(LimitedLog& log, const JobEvent& event, std::uint16_t lane) {
               in_ms(event.straggler.silence), event.straggler.streams, where);
       break;
     case Kind::kMissesGroup:
-      log.log("ranks that hear no group", level_enum::warn,
-              "job {}: rank {} does not hear group {}, or not well: its results go by unicast{}",
+      log.log("ranks that do not receive a group", level_enum::warn,
+              "job {}: rank {} does not receive group {}, or not well: its results go by unicast{}",
               job, event.rank->value, config::ipv4_to_string(s.group), where);
       break;
     case Kind::kReceivesGroup:
-      log.log("ranks that hear a group", level_enum::info, "job {}: rank {} hears group {} again{}",
-              job, event.rank->value, config::ipv4_to_string(s.group), where);
+      log.log("ranks that receive a group", level_enum::info,
+              "job {}: rank {} receives group {} again{}", job, event.rank->value,
+              config::ipv4_to_string(s.group), where);
       break;
     case Kind::kRefused:
       log.log("refused joins", level_enum::warn, "job {}: a join was refused: {}{}", job,

@@ -148,7 +148,8 @@ std::vector<AggregatorSetting> make_settings() {
        "UDP checksums on network ports; auto: where the device computes them or a kernel reads"
        " them."},
       {network, "multicast-groups", "", multicast_groups(&Config::multicast_groups),
-       "Send results that most workers want by multicast, once to all who hear it: job j has group "
+       "Send results that most workers want by multicast, once to all that receive it: job j has "
+       "group "
        "j"
        " modulo the number of these groups, for instance of 239.255.74.0/24; if none, to each"
        " worker."},

@@ -216,9 +216,9 @@ inline constexpr std::uint8_t kJoinEncrypt = 4;       // values and their places
 
 struct KeepAlive {
   MemberHeader member;
-  U64 number;                              // increases with every one sent
-  U64 heard;                               // newest BEACON of this epoch that was received; 0: none
-  U32 heard_of_last;                       // bit i: BEACON heard - i was received, too
+  U64 number;            // increases with every one sent
+  U64 newest_beacon;     // number of the newest BEACON of this epoch that was received; 0: none
+  U32 beacons_received;  // bit i: BEACON newest_beacon - i was received, too
   std::array<std::uint8_t, 28> padding{};  // as long as the longest answer
 };
 static_assert(sizeof(KeepAlive) == 80);
@@ -389,7 +389,7 @@ struct Beacon {
 static_assert(sizeof(Beacon) == 40);
 // A rank that lacks more of the last ones gets no results by the group.
 inline constexpr std::uint64_t kBeaconsMissed = 3;
-inline constexpr std::uint64_t kBeaconsTold = 8 * sizeof(KeepAlive::heard_of_last);
+inline constexpr std::uint64_t kBeaconsTold = 8 * sizeof(KeepAlive::beacons_received);
 
 /// Answers, without a proof, a HELLO of a version that the aggregator does not know. These fields
 /// are the same in every version, so every worker can read them, whatever `Header.version` is. No

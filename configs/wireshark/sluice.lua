@@ -63,8 +63,8 @@ local layouts = {
     {"shard", 2}, {"shards", 2}, {"history", 1},
     {"flags", 1, {"no_progress", "authenticate", "encrypt"}}, {"challenge", 16}, {"epoch", 8},
     {"host", 8}, {"build", 24}, {"name", 64}},
-  KeepAlive = {{"member", "MemberHeader"}, {"number", 8}, {"heard", 8}, {"heard_of_last", 4},
-    {"padding", 28}},
+  KeepAlive = {{"member", "MemberHeader"}, {"number", 8}, {"newest_beacon", 8},
+    {"beacons_received", 4}, {"padding", 28}},
   Leave = {{"member", "MemberHeader"}, {"abort", 1}, {"reserved", 7}, {"op", 8}, {"value_a", 8},
     {"value_b", 8}, {"reason", 2}, {"field", 2}, {"rank_a", 2}, {"rank_b", 2}},
   Challenge = {{"header", "Header"}, {"nonce", 8}, {"incarnation", 8}, {"serial", 8},
@@ -161,7 +161,7 @@ local as_text = {type = text}
 ---   title               of a struct that has a tree of its own
 local shown_as = {
   magic = hex, flags = hex, integrity = hex, token = hex, delivery_token = hex, nonce = hex,
-  incarnation = hex, generation = hex, epoch = hex, host = hex, heard_of_last = hex, have = hex,
+  incarnation = hex, generation = hex, epoch = hex, host = hex, beacons_received = hex, have = hex,
   layout = hex, tag = hex, rounding_seed = hex, counter = hex,
   length = in_bytes, payload_bytes = in_bytes, run_bytes = in_bytes,
   reserved = as_bytes, padding = as_bytes, build = as_text, name = as_text,

@@ -139,8 +139,8 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
     case 2: {
       auto packet = fill(wire::make<wire::KeepAlive>(job));
       packet.number = round;
-      packet.heard = round;
-      packet.heard_of_last = static_cast<std::uint32_t>(round);
+      packet.newest_beacon = round;
+      packet.beacons_received = static_cast<std::uint32_t>(round);
       return datagram_of(packet);
     }
     case 3: {

@@ -345,8 +345,8 @@ class Target {
     packet.member = member(job, rank, packet.member);
     if (input_.one_in(8)) packet.member.rank = input_.byte();
     packet.number = ++job.forged_ranks[rank].keep_alive;
-    packet.heard = input_.byte() % 64;
-    packet.heard_of_last = input_.one_in(2) ? ~0u : input_.byte();
+    packet.newest_beacon = input_.byte() % 64;
+    packet.beacons_received = input_.one_in(2) ? ~0u : input_.byte();
     send_packet(job, rank, packet);
   }
   /// Whoever is to live keeps living, while stragglers and time-outs are looked for.

@@ -264,7 +264,7 @@ class Aggregator:
         if heard > last and not self.c.broken:
             raise Bug("a rank heard a beacon that was never sent")
         if heard and (heard >= last - 1 or self.broken("hears_for_ever")):
-            m.group = "hears"
+            m.group = "group_reachable"
         elif heard < last - 3 and not self.broken("never_unreached"):
             m.group = "does not hear"
         if m.group != before:
@@ -274,7 +274,7 @@ class Aggregator:
             self.ask_for_beacon()
 
     def deliver(self, s, result, lag):
-        hear = {rank for rank, m in self.members.items() if m.group == "hears"}
+        hear = {rank for rank, m in self.members.items() if m.group == "group_reachable"}
         self.sim.delivered(self.members, hear)
         fields = {"stream": s, "epoch": self.epoch, "result": result, "lag": lag}
         if hear:

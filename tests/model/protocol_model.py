@@ -31,7 +31,7 @@ result, to the bit, because a contribution is sent again as it was, and summed i
 **Not in the model**: more than one aggregator and lane; windows, measured round trips and the
 second expiry of rule 10; *withheld* sums; scaled blocks; cookies, trailers and encryption; a second
 process with the same rank; the JOINs that must be repeated before a job forms; the POLL of an
-aggregator that retires; losses of a group that is heard (`heard_of_last`).
+aggregator that retires; losses of a group that is heard (`beacons_received`).
 
 **Broken rules.** `--break NAME` breaks one rule; a seed must fail with it that passes without. No
 seed of the first few hundred shows what six of them are for: any_packet_is_life, any_welcome,

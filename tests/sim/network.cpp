@@ -223,7 +223,7 @@ void Network::add_to(Coverage& coverage) const {
   };
   add("packets", counts_.packets);
   add("to groups", counts_.to_groups);
-  add("not heard in a group", counts_.outside_group);
+  add("not received in a group", counts_.outside_group);
   add("lost", counts_.lost);
   add("duplicated", counts_.duplicated);
   add("late", counts_.late);

@@ -319,7 +319,7 @@ Scenario make_scenario(std::uint64_t seed) {
 const char* name(Theme theme) {
   static constexpr const char* kNames[] = {
       "mixed",        "crashes",    "lost",   "standby",      "slow rank",   "many ranks",
-      "hostile host", "full links", "incast", "shared links", "lossy links", "deaf"};
+      "hostile host", "full links", "incast", "shared links", "lossy links", "unreachable group"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

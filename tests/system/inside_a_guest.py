@@ -130,7 +130,7 @@ class Carries:
         if flags:
             self.assertGreater(sum(self.of_lanes(daemon, "results_by_group")), 0)
             self.assertRegex(job[0].err, "multicast groups are received by")
-            self.assertRegex(job[0].err, r"beacons_heard \d")
+            self.assertRegex(job[0].err, r"beacons_received \d")
 
     def send_garbage(self):
         """From many ports, so that the device spreads it; the kernel leaves the checksum to its

@@ -31,14 +31,14 @@ class Multicast(harness.NetworkTest):
                                      **settings)
 
     @staticmethod
-    def deafen(rank):
+    def cut_off(rank):
         """The switch's port to that rank passes no multicast any more; everything else passes."""
         tc("qdisc", "add", "dev", f"w{rank}", "clsact")
         tc("filter", "add", "dev", f"w{rank}", "egress", "protocol", "ip", "u32",
            "match", "ip", "dst", GROUPS, "action", "mirred", "egress", "redirect", "dev", "nowhere")
 
     @staticmethod
-    def let_hear(rank):
+    def let_receive(rank):
         tc("qdisc", "delete", "dev", f"w{rank}", "clsact")
 
     def of_group(self, daemon):
@@ -56,25 +56,25 @@ class Multicast(harness.NetworkTest):
         packets, by_group, results = self.of_group(daemon)
         self.assertGreater(by_group, 0.9 * RANKS * packets)  # not all receive it from the beginning
         self.assertGreater(by_group, 0.9 * results)
-        self.assertEqual(self.counter(daemon, "deaf_to_group"), 0)
+        self.assertEqual(self.counter(daemon, "group_unreachable"), 0)
 
     def test_a_rank_that_is_cut_off_and_hears_again(self):
         daemon = self.serve()
         job = self.sum_steadily(daemon)
         daemon.wait_to_say("results_by_group")
-        self.deafen(2)
-        daemon.wait_to_say(f"rank 2 does not hear group {GROUP}")
-        self.let_hear(2)
-        daemon.wait_to_say(f"rank 2 hears group {GROUP} again")
+        self.cut_off(2)
+        daemon.wait_to_say(f"rank 2 does not receive group {GROUP}")
+        self.let_receive(2)
+        daemon.wait_to_say(f"rank 2 receives group {GROUP} again")
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
-        self.assertEqual(len(re.findall("does not hear group", daemon.err)), 1)
+        self.assertEqual(len(re.findall("does not receive group", daemon.err)), 1)
 
     def test_a_rank_that_never_hears(self):
-        self.deafen(0)
+        self.cut_off(0)
         daemon = self.serve()
         job = self.sum_steadily(daemon)
-        daemon.wait_to_say("rank 0 does not hear group")
+        daemon.wait_to_say("rank 0 does not receive group")
         daemon.wait_to_say("results_by_group")
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
@@ -85,11 +85,11 @@ class Multicast(harness.NetworkTest):
 
     def test_a_network_without_multicast(self):
         for rank in range(RANKS):
-            self.deafen(rank)
+            self.cut_off(rank)
         daemon = self.serve()
         job = self.sum_steadily(daemon)
         for rank in range(RANKS):
-            daemon.wait_to_say(f"rank {rank} does not hear group")
+            daemon.wait_to_say(f"rank {rank} does not receive group")
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
         self.assertEqual(self.of_group(daemon)[:2], [0, 0])

@@ -218,7 +218,7 @@ struct Bench {
     auto packet = wire::make<wire::KeepAlive>(kJob);
     packet.member = member(rank, packet.member);
     packet.number = number;
-    packet.heard = heard;
+    packet.newest_beacon = heard;
     return give(rank, packet);
   }
   std::vector<Sent> leave(unsigned rank, bool abort = false) {

@@ -72,7 +72,7 @@ TEST_CASE("an event's fields name what it knows, and nothing else") {
                               {"reason", '"' + explain(*event.reason) + '"'}});
 
   event = {.kind = Kind::kMissesGroup, .session = {.job = 7}, .rank = Rank{9}};
-  CHECK(told(event)["event"] == "\"deaf\"");
+  CHECK(told(event)["event"] == "\"group_unreachable\"");
   CHECK(told(event)["rank"] == "9");
   CHECK(told(event).count("job_name") == 0);
 

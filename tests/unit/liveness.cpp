@@ -72,10 +72,10 @@ TEST_CASE("KEEPALIVEs tell which BEACONs were heard, and a BEACON is no sign of 
   CHECK_FALSE(liveness.on_beacon(6, kBegin + 3ms));  // of before
   CHECK(liveness.received_at() == kBegin);
   const wire::KeepAlive packet = next(liveness, kBegin + 4ms);
-  CHECK(packet.heard == 7);
-  CHECK(packet.heard_of_last == 0b101);
+  CHECK(packet.newest_beacon == 7);
+  CHECK(packet.beacons_received == 0b101);
   liveness.on_beacon(7 + wire::kBeaconsTold, kBegin + 5ms);
-  CHECK(next(liveness, kBegin + 6ms).heard_of_last == 1);  // those before are too long ago
+  CHECK(next(liveness, kBegin + 6ms).beacons_received == 1);  // those before are too long ago
 }
 
 }  // namespace liveness_tests

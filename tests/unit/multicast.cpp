@@ -256,7 +256,7 @@ TEST_CASE("a member that misses the group gets every RESULT by unicast") {
   REQUIRE(!bench.events.empty());
   CHECK(bench.events.back().kind == JobEvent::Kind::kMissesGroup);
   CHECK(bench.events.back().rank == Rank{1});
-  CHECK(bench.engine().counters().deaf_to_group == 1);
+  CHECK(bench.engine().counters().group_unreachable == 1);
   CHECK(addresses(of_kind<wire::Result>(bench.short_op_of_all())) ==
         Addresses{kGroup, at_rank(1).ipv4});
   bench.keep_alive(1, 4, 5);
@@ -267,7 +267,7 @@ TEST_CASE("a KEEPALIVE that is late says nothing of the group") {
   GroupBench bench;
   for (int i = 0; i < 4; ++i) bench.pass(100ms);
   bench.keep_alive(0, 2, 0);
-  CHECK(bench.engine().counters().deaf_to_group == 0);
+  CHECK(bench.engine().counters().group_unreachable == 0);
 }
 
 TEST_CASE("two ranks need no group: one of them at most lacks a sum that is moved") {

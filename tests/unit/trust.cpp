@@ -647,10 +647,10 @@ TEST_CASE("who is taken in again gets another token") {
   Segment segment;
   segment.aggregator_config.liveness_timeout = 5s;
   REQUIRE(segment.join());
-  bool deaf = true;  // rank 0, so that it joins again
+  bool cut_off = true;  // rank 0, so that it joins again
   segment.tap = [&](Flight& flight) {
     if (flight.from == at_rank(0)) segment.seen[kind_of(flight)] = flight;
-    return !(deaf && flight.to == at_rank(0));
+    return !(cut_off && flight.to == at_rank(0));
   };
   const auto token = [&] {
     segment.seen.clear();
@@ -659,7 +659,7 @@ TEST_CASE("who is taken in again gets another token") {
   };
   const std::uint64_t before = token();
   REQUIRE(segment.run_until([&] { return segment.workers[0]->counters().rejoins == 1; }));
-  deaf = false;
+  cut_off = false;
   CHECK(segment.sum() == 3);
   CHECK(token() != before);
   CHECK(segment.rejoins() == 1);

@@ -265,15 +265,15 @@ TEST_CASE("JOIN") {
 TEST_CASE("KEEPALIVE") {
   auto built = upstream<wire::KeepAlive>();
   built.number = 42;
-  built.heard = 7;
-  built.heard_of_last = 0x80000005;
+  built.newest_beacon = 7;
+  built.beacons_received = 0x80000005;
   CHECK(raw(built) == golden().at("keep_alive"));
   const Packet packet = parsed("keep_alive");
   CHECK(packet.kind() == Kind::kKeepAlive);
   check(packet.member());
   CHECK(packet.as<wire::KeepAlive>().number == 42);
-  CHECK(packet.as<wire::KeepAlive>().heard == 7);
-  CHECK(packet.as<wire::KeepAlive>().heard_of_last == 0x80000005);
+  CHECK(packet.as<wire::KeepAlive>().newest_beacon == 7);
+  CHECK(packet.as<wire::KeepAlive>().beacons_received == 0x80000005);
 }
 
 TEST_CASE("LEAVE") {

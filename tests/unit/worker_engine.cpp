@@ -1489,7 +1489,8 @@ TEST_CASE("buffers go back when the job is over") {
 
 // -------------------------------------------------------------------------------------- multicast
 TEST_CASE(
-    "a worker tells the newest BEACON that it has heard, at once where it may be thought deaf") {
+    "a worker tells the newest BEACON that it received, at once where it may seem not to receive "
+    "any") {
   Bench bench;
   const auto beacon = [&](std::uint64_t number, std::uint64_t epoch = 400) {
     auto packet = wire::make<wire::Beacon>(kJob);
@@ -1502,25 +1503,25 @@ TEST_CASE(
   bench.join();
   const auto said = beacon(1);
   REQUIRE(said.size() == 1);
-  CHECK(said[0].packet().as<wire::KeepAlive>().heard == 1);
-  CHECK(said[0].packet().as<wire::KeepAlive>().heard_of_last == 1);
+  CHECK(said[0].packet().as<wire::KeepAlive>().newest_beacon == 1);
+  CHECK(said[0].packet().as<wire::KeepAlive>().beacons_received == 1);
   CHECK(beacon(2).empty());
   CHECK(beacon(2).empty());
   CHECK(beacon(5).empty());
   CHECK(beacon(9, 401).empty());  // of another epoch
   const auto again = beacon(9);
   REQUIRE(again.size() == 1);
-  CHECK(again[0].packet().as<wire::KeepAlive>().heard == 9);
-  CHECK(again[0].packet().as<wire::KeepAlive>().heard_of_last == 0b1'1001'0001);  // 9, 5, 2, 1
+  CHECK(again[0].packet().as<wire::KeepAlive>().newest_beacon == 9);
+  CHECK(again[0].packet().as<wire::KeepAlive>().beacons_received == 0b1'1001'0001);  // 9, 5, 2, 1
   CHECK(beacon(8).empty());
   CHECK(beacon(60).size() == 1);
-  CHECK(bench.engine->counters().beacons_heard == 5);
+  CHECK(bench.engine->counters().beacons_received == 5);
   CHECK(bench.drops(DropReason::kNotJoined) == 3);
 
   bench.rejoin(401);  // where none was heard yet
   const auto first = of_kind<wire::KeepAlive>(bench.pass(1ms));
   REQUIRE(first.size() == 1);
-  CHECK(first[0].packet().as<wire::KeepAlive>().heard == 0);
+  CHECK(first[0].packet().as<wire::KeepAlive>().newest_beacon == 0);
 }
 
 TEST_CASE("a worker is in the group of its session until the job is over for it") {

@@ -26,7 +26,7 @@ namespace sluice::worker {
   row(results_early, "Results that were kept until those before them came.")                      \
   row(rounds_replayed, "Rounds replayed for ranks that lacked their results then.")               \
   row(rejoins, "Times that an aggregator was lost, and joined again.")                            \
-  row(beacons_heard, "")                                                                          \
+  row(beacons_received, "")                                                                      \
   row(ops_completed, "")                                                                          \
   row(ops_failed, "")
 // clang-format on

@@ -264,7 +264,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
         if (unseal(membership.protection().opener(), packet, buffer) != DropReason::kNone ||
             !membership.on_beacon(packet.as<wire::Beacon>(), now))
           return false;
-        ++counters_.beacons_heard;
+        ++counters_.beacons_received;
         deadline_ = std::min(deadline_, membership.next_deadline());
         return true;
       });

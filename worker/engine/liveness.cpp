@@ -14,8 +14,8 @@ void Liveness::begin(bool is_new_epoch, Duration interval, Time now) {
 
 void Liveness::fill_next(wire::KeepAlive& packet, Time now) {
   packet.number = ++sent_;
-  packet.heard = beacon_;
-  packet.heard_of_last = beacons_;
+  packet.newest_beacon = beacon_;
+  packet.beacons_received = beacons_;
   sent_at_ = now;
   due_ = after(now, interval_);
 }
