@@ -14,7 +14,7 @@ night_parts=(
   "fuzz-hostile-member | 15 | scripts/fuzz --minutes 10 --target hostile_member"
   "fuzz-worker         | 15 | scripts/fuzz --minutes 10 --target worker_engine"
   "fuzz-join           | 15 | scripts/fuzz --minutes 10 --target join_handshake"
-  "fuzz-host-mate      | 15 | scripts/fuzz --minutes 10 --target host_mate"
+  "fuzz-host-peer      | 15 | scripts/fuzz --minutes 10 --target host_peer"
   "fuzz-settings       | 15 | scripts/fuzz --minutes 10 --target settings"
   "soak                | 40 | scripts/soak --kills 1000 --seconds 2100"
   "packages            | 45 | meson test -C build --no-rebuild --print-errorlogs packages_serve"

@@ -142,7 +142,7 @@ void App::die_after(std::uint64_t steps, std::function<void()> die) {
   die_ = std::move(die);
 }
 
-/// Called before each action that mates can see. Once the job is over for some rank, nobody dies.
+/// Called before each action that peers can see. Once the job is over for some rank, nobody dies.
 void App::step() {
   if (job_.over_for_some) die_ = nullptr;
   if (die_ && steps_to_death_-- == 0) throw Died{};
@@ -528,10 +528,10 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
     const std::vector<bool> share = hosts.share_of(rank_, blocks, chunks_of(op.spec));
     sent = outcome.of_host[hosts.host_of(rank_)];
     needed.assign(blocks, false);
-    for (const unsigned mate : hosts.ranks_of(hosts.host_of(rank_))) {
-      const auto of_mate =
-          blocks_of(wanted_by(op.spec, mate, plan.ranks), blocks, op.block_elements);
-      for (std::size_t b = 0; b < blocks; ++b) needed[b] = needed[b] || of_mate[b];
+    for (const unsigned peer : hosts.ranks_of(hosts.host_of(rank_))) {
+      const auto of_peer =
+          blocks_of(wanted_by(op.spec, peer, plan.ranks), blocks, op.block_elements);
+      for (std::size_t b = 0; b < blocks; ++b) needed[b] = needed[b] || of_peer[b];
     }
     for (std::vector<bool>* const each : {&sent, &received, &needed})
       for (std::size_t b = 0; b < blocks; ++b) (*each)[b] = (*each)[b] && share[b];

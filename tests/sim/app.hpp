@@ -128,7 +128,7 @@ class App final : public Process {
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;
   std::vector<std::vector<std::byte>> own_again_;  ///< overwritten; must not change any more
-  // The membership of the process that died: mates may still read its memory.
+  // The membership of the process that died: peers may still read its memory.
   std::unique_ptr<RankMembership> left_behind_;
   std::map<OpNumber, OpenOp> left_open_;
   unsigned failures_ = 0;

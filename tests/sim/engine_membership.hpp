@@ -40,7 +40,7 @@ class EngineMembership final : public Membership {
   }
   std::vector<worker::Completion> take_completions() override { return engine_.take_completions(); }
   bool has_completions() const override { return engine_.has_completions(); }
-  void tell_begun(bool is_told) override { engine_.tell_begun(is_told); }
+  void notify_begun(bool is_wanted) override { engine_.notify_begun(is_wanted); }
   std::vector<OpNumber> take_begun() override { return engine_.take_begun(); }
   bool has_begun() const override { return engine_.has_begun(); }
   RankSet awaited(OpNumber op) const override { return engine_.awaited(op); }

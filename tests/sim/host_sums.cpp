@@ -39,8 +39,8 @@ void HostGroup::on_step(LocalRank rank) {
 }
 
 void HostGroup::on_change(LocalRank rank) {
-  for (LocalRank mate = 0; mate < seats_.size(); ++mate)
-    if (mate != rank && seats_[mate].wake) seats_[mate].wake();
+  for (LocalRank peer = 0; peer < seats_.size(); ++peer)
+    if (peer != rank && seats_[peer].wake) seats_[peer].wake();
 }
 
 // ------------------------------------------------------------------------------------ membership
@@ -148,8 +148,8 @@ class HostSums::MappedMoves final : public MoveSequence {
     tensors_.reset();
     return moves_.end_move();
   }
-  void reach(worker::host::MateMemory&) override {
-    if (sums_.random_.chance(0.7)) moves_.reach(sums_.mates_);
+  void reach(worker::host::PeerMemory&) override {
+    if (sums_.random_.chance(0.7)) moves_.reach(sums_.peers_);
   }
   bool is_first() const override { return moves_.is_first(); }
   bool is_done() const override { return moves_.is_done(); }
@@ -206,21 +206,21 @@ std::optional<worker::host::Place> HostSums::place_of(std::span<const std::byte>
   throw Bug("a tensor is shared that is of no open op");
 }
 
-std::optional<worker::host::Place> HostSums::Mates::place_of(std::span<const std::byte> bytes) {
+std::optional<worker::host::Place> HostSums::Peers::place_of(std::span<const std::byte> bytes) {
   if (sums_.random_.chance(0.1)) return std::nullopt;
   const std::span memory(const_cast<std::byte*>(bytes.data()), bytes.size());
   regions_.push_back(sums_.group_->share(sums_.config_.self, memory));
   return worker::host::Place{regions_.back(), 0};
 }
 
-HostSums::Mates::~Mates() {
+HostSums::Peers::~Peers() {
   for (const std::uint64_t region : regions_)
     sums_.group_->share_no_more(sums_.config_.self, region);
 }
 
-const std::byte* HostSums::Mates::read_at(worker::host::LocalRank mate,
+const std::byte* HostSums::Peers::read_at(worker::host::LocalRank peer,
                                           const worker::host::Place& place, std::uint64_t bytes) {
-  return sums_.board_->bytes_at(mate, place, bytes);
+  return sums_.board_->bytes_at(peer, place, bytes);
 }
 
 void HostSums::collect() {
@@ -255,7 +255,7 @@ void HostSums::abort(const Error& why, const std::optional<AbortInfo>& cause, Ti
   engine_->abort(why, cause.value_or(by_us), now);
 }
 
-/// Mates see that this rank no longer takes part.
+/// Peers see that this rank no longer takes part.
 void HostSums::close_if_over() {
   if (over()) group_->close(config_.self);
 }
@@ -276,12 +276,12 @@ bool HostSums::on_time(Time now) {
     }
     return engine_ != nullptr;
   }
-  for (LocalRank mate = 0; mate < lost_due_.size(); ++mate) {
-    if (mate == config_.self || !group_->is_closed(mate) || lost_due_[mate] == Time{}) continue;
-    if (lost_due_[mate] == kNever) lost_due_[mate] = soon();
-    if (now < lost_due_[mate]) continue;
-    lost_due_[mate] = Time{};
-    engine_->lost(mate, now);
+  for (LocalRank peer = 0; peer < lost_due_.size(); ++peer) {
+    if (peer == config_.self || !group_->is_closed(peer) || lost_due_[peer] == Time{}) continue;
+    if (lost_due_[peer] == kNever) lost_due_[peer] = soon();
+    if (now < lost_due_[peer]) continue;
+    lost_due_[peer] = Time{};
+    engine_->lost(peer, now);
   }
   const bool any = ops_->turn(now);
   collect();

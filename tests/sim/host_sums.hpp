@@ -28,7 +28,7 @@ class HostGroup final : public SharedMemory {
   /// The functions of a rank's process.
   struct Seat {
     std::function<void()> step;  ///< in the middle of a turn; may throw
-    std::function<void()> wake;  ///< a mate has published something
+    std::function<void()> wake;  ///< a peer has published something
     bool has_come = false;
     bool is_closed = false;  ///< it no longer takes part, or its process has ended
   };
@@ -62,7 +62,7 @@ class HostSums final : public worker::host::Sums {
     group_->end(config_.self);
     group_->close(config_.self);
   }
-  /// Nothing is due before, unless a mate publishes something.
+  /// Nothing is due before, unless a peer publishes something.
   Time next_deadline() const;
 
   State state() const override;
@@ -91,8 +91,8 @@ class HostSums final : public worker::host::Sums {
     return std::exchange(completions_, {});
   }
   bool has_completions() const override { return !completions_.empty(); }
-  void tell_begun(bool is_told) override {
-    if (engine_) engine_->tell_begun(is_told);
+  void notify_begun(bool is_wanted) override {
+    if (engine_) engine_->notify_begun(is_wanted);
   }
   std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
   bool has_begun() const override { return engine_ && engine_->has_begun(); }
@@ -108,20 +108,20 @@ class HostSums final : public worker::host::Sums {
   void count_on(const worker::Counters&) override {}
 
  private:
-  /// Tensors of this rank's process, while mates may access them.
+  /// Tensors of this rank's process, while peers may access them.
   class Mapped;
   /// Moves whose tensors are mapped, each until its end.
   class MappedMoves;
-  /// Memory that mates read where it lies. Only the op knows when they have finished; a later read
+  /// Memory that peers read where it lies. Only the op knows when they have finished; a later read
   /// would be of freed memory.
-  class Mates final : public worker::host::MateMemory {
+  class Peers final : public worker::host::PeerMemory {
    public:
-    explicit Mates(HostSums& sums) : sums_(sums) {}
-    ~Mates() override;
-    Mates(const Mates&) = delete;
-    Mates& operator=(const Mates&) = delete;
+    explicit Peers(HostSums& sums) : sums_(sums) {}
+    ~Peers() override;
+    Peers(const Peers&) = delete;
+    Peers& operator=(const Peers&) = delete;
     std::optional<worker::host::Place> place_of(std::span<const std::byte> bytes) override;
-    const std::byte* read_at(worker::host::LocalRank mate, const worker::host::Place& place,
+    const std::byte* read_at(worker::host::LocalRank peer, const worker::host::Place& place,
                              std::uint64_t bytes) override;
 
    private:
@@ -142,7 +142,7 @@ class HostSums final : public worker::host::Sums {
   const std::unique_ptr<worker::host::Board> board_;
   std::unique_ptr<worker::host::Engine> engine_;
   Time formed_due_ = kNever;
-  // By mate: when this rank notices that it has gone; Time{}: it has noticed.
+  // By peer: when this rank notices that it has gone; Time{}: it has noticed.
   std::vector<Time> lost_due_;
   bool has_left_ = false;
   std::optional<Error> failure_;
@@ -151,7 +151,7 @@ class HostSums final : public worker::host::Sums {
   std::vector<std::span<std::byte>> mapped_;
   std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops without moves
   std::vector<std::uint64_t> regions_;
-  Mates mates_{*this};
+  Peers peers_{*this};
   std::optional<worker::host::HostOpQueue> ops_;
   std::vector<worker::Completion> completions_;
   worker::Counters counters_;

@@ -129,8 +129,8 @@ void RankMembership::join_hosts() {
 }
 
 void RankMembership::note_placement() const {
-  const std::size_t mates = placement_->ranks_of(placement_->host_of(config_.rank)).size();
-  ++world_.coverage["hosts.ranks on one of " + std::to_string(mates)];
+  const std::size_t peers = placement_->ranks_of(placement_->host_of(config_.rank)).size();
+  ++world_.coverage["hosts.ranks on one of " + std::to_string(peers)];
   if (placement_->hosts() == 1) ++world_.coverage["hosts.jobs on one"];
   if (placement_->hosts() > 1 && !rail_) ++world_.coverage["hosts.ranks that carry nothing"];
 }

@@ -18,7 +18,7 @@ class Job;
 
 class RankMembership final : worker::hierarchy::Joining {
  public:
-  /// Begins to join. `step` is called in the middle of a turn, before each action that mates can
+  /// Begins to join. `step` is called in the middle of a turn, before each action that peers can
   /// see; it may throw.
   RankMembership(World& world, Job& job, Host& host, worker::EngineConfig config,
                  std::vector<Endpoint> aggregators, Random& random, std::function<void()> step,
@@ -49,7 +49,7 @@ class RankMembership final : worker::hierarchy::Joining {
   void turn_soon() {
     if (hierarchy_) host_.wake(host_.now() + kTurn);
   }
-  /// The process has ended. What mates may still read stays.
+  /// The process has ended. What peers may still read stays.
   void die();
   void for_each_group(const std::function<void(std::uint32_t group)>& f) const;
 

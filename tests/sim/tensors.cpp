@@ -549,8 +549,8 @@ std::size_t HostPlan::rails() const {
 }
 
 std::vector<bool> HostPlan::share_of(unsigned rank, std::size_t blocks, std::size_t chunks) const {
-  const auto& mates = ranks_of_[host_of_[rank]];
-  const auto number = static_cast<std::size_t>(std::ranges::find(mates, rank) - mates.begin());
+  const auto& peers = ranks_of_[host_of_[rank]];
+  const auto number = static_cast<std::size_t>(std::ranges::find(peers, rank) - peers.begin());
   const auto in_parts = [](std::size_t all, std::size_t parts, std::size_t part) {
     return all / parts + (part < all % parts ? 1 : 0);
   };

@@ -101,7 +101,7 @@ class Deaths(HostTest):
         self.end_steady_job(self.start_steady_job(3, NOBODY, SLUICE_JOB=7))
         self.end_steady_job(other_job)
 
-    def test_of_one_that_has_not_all_its_mates(self):
+    def test_of_one_that_lacks_some_of_its_peers(self):
         """A rank that comes again can join."""
         first, dead = self.joiner(0, 3), self.joiner(1, 3)
         first.wait_to_say("the join has waited 3 s for rank 2 to join on this host")

@@ -192,7 +192,7 @@ class Played final : public host::Sums {
     return std::exchange(me().completions, {});
   }
   bool has_completions() const override { return !me().completions.empty(); }
-  void tell_begun(bool is_told) override { tells_begun_ = is_told; }
+  void notify_begun(bool is_wanted) override { notifies_begun_ = is_wanted; }
   std::vector<OpNumber> take_begun() override { return std::exchange(begun_, {}); }
   bool has_begun() const override { return !begun_.empty(); }
   RankSet awaited(OpNumber) const override { return {}; }
@@ -216,7 +216,7 @@ class Played final : public host::Sums {
     const OpNumber op = me().called.size();
     if (state() == State::kActive) {
       me().called.emplace_back(called);
-      if (tells_begun_) begun_.push_back(op);
+      if (notifies_begun_) begun_.push_back(op);
     } else {
       REQUIRE(me().failure);
       me().called.emplace_back();
@@ -227,7 +227,7 @@ class Played final : public host::Sums {
 
   PlayedJob& job_;
   const std::uint16_t number_, of_;
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   std::vector<OpNumber> begun_;
   Session session_;
   Counters counters_;
@@ -483,7 +483,7 @@ TEST_CASE("ops are told that have begun, if that is asked for") {
     while (membership.state() != Membership::State::kActive) cluster.turn(0);
     cluster.call(0);
     CHECK(!membership.has_begun());
-    membership.tell_begun(true);
+    membership.notify_begun(true);
     cluster.call(0);
     CHECK(membership.take_begun() == std::vector<OpNumber>{1});
   }

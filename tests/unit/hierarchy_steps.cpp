@@ -437,7 +437,7 @@ TEST_CASE("more sums of pairs than a rank takes are an error of that rank") {
   const std::vector<std::uint64_t> host_of{7, 7, 9, 9};
   HostsOfPairs hosts(Placement(host_of), of_rank);
   hosts.gather();
-  // Its mates want what it carries.
+  // Its peers want what it carries.
   CHECK(hosts.steps[0]->between()->keyed->result_bytes > 1000 * (8 + 4));
   hosts.between();
   hosts.spread();

@@ -47,7 +47,7 @@ class Ranks {
     sizes.calls = 4;
     sizes.slots = 2;
     for (LocalRank r = 0; r < count; ++r) {
-      memory_.push_back({pages(MappedBoard::told_bytes(sizes)), pages(sizes.slots_bytes())});
+      memory_.push_back({pages(MappedBoard::published_bytes(sizes)), pages(sizes.slots_bytes())});
       events.push_back(eventfd(0, EFD_NONBLOCK));
       regions.push_back(pages(region_bytes));
     }
@@ -60,7 +60,7 @@ class Ranks {
                                                             : std::span<std::byte>();
                                  },
                              .process_of = [this](LocalRank) { return process; },
-                             .wake = [this](LocalRank mate) { eventfd_write(events[mate], 1); },
+                             .wake = [this](LocalRank peer) { eventfd_write(events[peer], 1); },
                              .part = [this] { ++parted; }}));
       engines.push_back(std::make_unique<Engine>(config(r, count), *boards.back()));
     }
@@ -281,7 +281,7 @@ TEST_CASE("Each op that waits behind a sum of pairs has its own time-out") {
         std::string("job 7: op 2 was not done on rank 0 within 5 ms; it waited for rank 10"));
 }
 
-TEST_CASE("A failure waits until mates reach no tensor any more, for a while, and parts then") {
+TEST_CASE("A failure waits until peers reach no tensor any more, for a while, and parts then") {
   Ranks ranks(3);
   for (LocalRank r = 0; r < 2; ++r)
     ranks.engines[r]->submit(sum_in_place(ranks.tensor(r, 1000)), {});
@@ -300,7 +300,7 @@ TEST_CASE("A failure waits until mates reach no tensor any more, for a while, an
   CHECK(ranks.parted == 1);
 }
 
-TEST_CASE("A tensor in a region that a mate does not have ends the job") {
+TEST_CASE("A tensor in a region that a peer does not have ends the job") {
   Ranks ranks(2, 64 << 10);
   ranks.engines[0]->submit(sum_in_place(ranks.tensor(0, 16 << 10)), {});
   ranks.engines[1]->submit(sum_in_place(ranks.tensor(1, 16 << 10)), {});
@@ -310,7 +310,7 @@ TEST_CASE("A tensor in a region that a mate does not have ends the job") {
         "job 7: rank 10 is lost: the memory that it shares cannot be read any more");
 }
 
-TEST_CASE("A rank that frees its tensor while mates sum it is named") {
+TEST_CASE("A rank that frees its tensor while peers sum it is named") {
   Ranks ranks(3, 64 << 10, 0);
   constexpr std::size_t kElements = 64 << 10;
   std::array<std::vector<float>, 3> tensors;
@@ -342,7 +342,7 @@ TEST_CASE("A rank that frees its tensor while mates sum it is named") {
   CHECK(ranks.parted == 0);
 }
 
-TEST_CASE("A rank whose process ends while mates sum its tensor is named") {
+TEST_CASE("A rank whose process ends while peers sum its tensor is named") {
   Ranks ranks(2, 64 << 10, 0);
   std::array<std::vector<float>, 2> tensors;
   for (LocalRank r = 0; r < 2; ++r) {
@@ -406,10 +406,10 @@ TEST_CASE("Ranks in threads sum, in place and by copies, and wake each other") {
         engine.submit(sum_in_place(tensor), {});
         while (engine.pending_ops() != 0) {
           if (engine.turn(now())) continue;
-          board.wake_mates();
+          board.wake_peers();
           board.fall_asleep();
           const bool may_sleep = !engine.turn(now());
-          board.wake_mates();
+          board.wake_peers();
           pollfd event{.fd = ranks.events[r], .events = POLLIN, .revents = 0};
           // A wake-up that is missed is wrong, too.
           if (may_sleep && engine.pending_ops() != 0 && poll(&event, 1, 10'000) == 0) ++wrong[r];
@@ -417,7 +417,7 @@ TEST_CASE("Ranks in threads sum, in place and by copies, and wake each other") {
           eventfd_t count = 0;
           eventfd_read(event.fd, &count);
         }
-        board.wake_mates();
+        board.wake_peers();
         const auto sum = static_cast<float>(kRanks * op + kRanks * (kRanks - 1) / 2);
         const auto right = std::count(tensor.begin(), tensor.end(), sum);
         if (right != static_cast<std::ptrdiff_t>(elements)) ++wrong[r];

@@ -107,20 +107,20 @@ TEST_CASE("Ranks of a host find each other, and share their tensors") {
     CHECK(group->memory().size() == 4);
   }
   // What one tells, others see.
-  groups[1]->memory()[1].told[3] = std::byte{42};
-  CHECK(groups[3]->memory()[1].told[3] == std::byte{42});
+  groups[1]->memory()[1].published[3] = std::byte{42};
+  CHECK(groups[3]->memory()[1].published[3] == std::byte{42});
   groups[2]->memory()[0].slots[5] = std::byte{43};
   CHECK(groups[0]->memory()[0].slots[5] == std::byte{43});
 
   std::byte* const tensor = memory::Arena::of_process().allocate(1000);
   const auto found = groups[2]->place_of({tensor, 1000});
   REQUIRE(found);
-  for (const LocalRank mate : ranks_of({0, 1, 3})) {
-    const auto region = groups[mate]->region(2, found->region);
+  for (const LocalRank peer : ranks_of({0, 1, 3})) {
+    const auto region = groups[peer]->region(2, found->region);
     REQUIRE(region.size() >= found->offset + 1000);
-    region[found->offset + mate] = std::byte{7};
-    CHECK(tensor[mate] == std::byte{7});
-    CHECK(groups[mate]->region(2, found->region + 1).empty());
+    region[found->offset + peer] = std::byte{7};
+    CHECK(tensor[peer] == std::byte{7});
+    CHECK(groups[peer]->region(2, found->region + 1).empty());
   }
   memory::Arena::of_process().deallocate(tensor);
   std::vector<std::byte> ordinary(1000);
@@ -129,7 +129,7 @@ TEST_CASE("Ranks of a host find each other, and share their tensors") {
   groups[1].reset();
   std::vector<LocalRank> lost;
   CHECK(comes(groups, [&] {
-    for (const LocalRank mate : groups[0]->take_lost()) lost.push_back(mate);
+    for (const LocalRank peer : groups[0]->take_lost()) lost.push_back(peer);
     return lost == std::vector<LocalRank>{1};
   }));
 }
@@ -222,7 +222,7 @@ TEST_CASE("Processes have a nearest one from which they descend") {
   CHECK(ancestor({}) == 0);
 }
 
-TEST_CASE("A rank that has formed may be gone before its mates have") {
+TEST_CASE("A rank that has formed may be gone before its peers have") {
   const Host host;
   std::vector<std::unique_ptr<Group>> groups(2);
   for (const LocalRank r : ranks_of({0, 1})) groups[r] = std::make_unique<Group>(host.config(r, 2));
@@ -252,7 +252,7 @@ TEST_CASE("A rank that has formed and is gone is not taken again") {
     const auto socket = greet();
     CHECK(is_answered(*socket));
     const BoardSizes sizes;
-    const memory::OwnRegion told("told", MappedBoard::told_bytes(sizes),
+    const memory::OwnRegion told("told", MappedBoard::published_bytes(sizes),
                                  memory::OwnRegion::Writers::kThisOnly);
     const memory::OwnRegion slots("slots", sizes.slots_bytes(),
                                   memory::OwnRegion::Writers::kTrusted);

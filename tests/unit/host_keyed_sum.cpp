@@ -71,9 +71,9 @@ KeyedRanks all_of(std::uint16_t count, LocalRank self) {
 }
 
 /// Memory of one rank, or of them all.
-class Heap final : public MateMemory {
+class Heap final : public PeerMemory {
  public:
-  /// Mates do not reach the pairs as they are called, but what is copied for them.
+  /// Peers do not reach the pairs as they are called, but what is copied for them.
   explicit Heap(bool is_reached = true, bool are_copied = false)
       : is_reached_(is_reached), are_copied_(are_copied) {}
 
@@ -135,7 +135,7 @@ TEST_CASE("Pairs are added lowest rank first, and all ranks get all sums") {
   }
 }
 
-TEST_CASE("Pairs that some mates do not reach are moved, others are read where they lie") {
+TEST_CASE("Pairs that some peers do not reach are moved, others are read where they lie") {
   std::mt19937_64 random(8);
   for (const std::size_t not_reached : {2u, 3u}) {
     std::deque<Pairs> pairs;
@@ -283,7 +283,7 @@ TEST_CASE("Ranks whose sums of pairs differ are told in what, by their numbers i
   }
 }
 
-TEST_CASE("Whatever mates have written, a sum of pairs ends") {
+TEST_CASE("Whatever peers have written, a sum of pairs ends") {
   std::mt19937_64 random(5);
   unsigned broken = 0, refused = 0, done = 0;
   for (int round = 0; round < 2000; ++round) {
@@ -292,7 +292,7 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
     const bool is_plausible = random() % 2 == 0;
     Pairs pairs = draw(random, key_bound, 1);
     KeyedSum rank(pairs.request(key_bound, 1), session_of(kRanks), all_of(kRanks, 1));
-    // Mates have keys there that mostly rise, and may say that they lie elsewhere.
+    // Peers have keys there that mostly rise, and may say that they lie elsewhere.
     Heap heap;
     std::vector<std::uint64_t> written(64);
     const std::uint64_t lowest = random() % 2 == 0 ? key_bound / 3 : 256;  // of the second chunk

@@ -77,7 +77,7 @@ void Channel::rejoin(const Parent& parent, Time now) {
   membership_.reset();  // frees what it has reserved, as it is reserved again
   membership_ = parent.membership.join_pair(pair(parent), now);
   membership_->count_on(before);
-  membership_->tell_begun(timeline_.is_on());
+  membership_->notify_begun(timeline_.is_on());
 }
 
 bool Channel::waits_in_vain() const {

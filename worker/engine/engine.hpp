@@ -109,7 +109,7 @@ class Engine {
   std::vector<Completion> take_completions() { return ops_.take_completions(); }
   bool has_completions() const { return ops_.has_completions(); }
   /// Ops that have begun since the last call: see OpQueue. None are reported unless asked for.
-  void tell_begun(bool is_told) { ops_.tell_begun(is_told); }
+  void notify_begun(bool is_wanted) { ops_.notify_begun(is_wanted); }
   std::vector<OpNumber> take_begun() { return ops_.take_begun(); }
   bool has_begun() const { return ops_.has_begun(); }
   /// Every aggregator has us as a member, as it is unless one is joined again.

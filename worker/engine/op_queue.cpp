@@ -35,7 +35,7 @@ void OpQueue::begin_on_stream(OpNumber op) {
   assert(op >= first_ && find(op)->streams_left != 0);
   ++running_streams_;
   awaited_bytes_ += find(op)->round_bytes();
-  if (tells_begun_ && !std::exchange(find(op)->begun, true)) begun_.push_back(op);
+  if (notifies_begun_ && !std::exchange(find(op)->begun, true)) begun_.push_back(op);
 }
 
 void OpQueue::withdraw_from_stream(OpNumber op) {

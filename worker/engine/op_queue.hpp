@@ -51,12 +51,12 @@ class OpQueue {
   void finish_on_stream(OpNumber op);
   void withdraw_from_stream(OpNumber op);
 
-  /// Ops whose first stream has begun since the last call, if tell_begun() asked for them; some may
-  /// have ended, or begin again.
+  /// Ops whose first stream has begun since the last call, if notify_begun() asked for them; some
+  /// may have ended, or begin again.
   std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
   bool has_begun() const { return !begun_.empty(); }
-  void tell_begun(bool is_told) {
-    tells_begun_ = is_told;
+  void notify_begun(bool is_wanted) {
+    notifies_begun_ = is_wanted;
     begun_.clear();
   }
 
@@ -93,7 +93,7 @@ class OpQueue {
   std::size_t awaited_bytes_ = 0;
   Time next_overdue_ = kNever;
   std::vector<Completion> completions_;
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   std::vector<OpNumber> begun_;
 };
 

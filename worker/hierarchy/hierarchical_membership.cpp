@@ -172,7 +172,8 @@ bool HierarchicalMembership::collect_whole() {
 
 bool HierarchicalMembership::collect_gather(Time now) {
   for (const OpNumber number : gather().take_begun())
-    if (tells_begun_ && chunk_at(number).place.number == 0) begun_.push_back(chunk_at(number).op);
+    if (notifies_begun_ && chunk_at(number).place.number == 0)
+      begun_.push_back(chunk_at(number).op);
   if (!gather().has_completions()) return false;
   for (const Completion& completion : gather().take_completions()) {
     if (completion.error && gather().failure()) break;
@@ -275,9 +276,9 @@ std::vector<Completion> HierarchicalMembership::take_completions() {
   return std::exchange(completions_, {});
 }
 
-void HierarchicalMembership::tell_begun(bool is_told) {
-  tells_begun_ = is_told;
-  gather().tell_begun(is_told);
+void HierarchicalMembership::notify_begun(bool is_wanted) {
+  notifies_begun_ = is_wanted;
+  gather().notify_begun(is_wanted);
   begun_.clear();
 }
 

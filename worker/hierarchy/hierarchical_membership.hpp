@@ -57,7 +57,7 @@ class HierarchicalMembership final : public sluice::Membership {
   void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
   bool has_completions() const override { return !completions_.empty(); }
-  void tell_begun(bool is_told) override;
+  void notify_begun(bool is_wanted) override;
   std::vector<OpNumber> take_begun() override { return std::exchange(begun_, {}); }
   bool has_begun() const override { return !begun_.empty(); }
   RankSet awaited(OpNumber op) const override;
@@ -158,7 +158,7 @@ class HierarchicalMembership final : public sluice::Membership {
   OpNumber first_chunk_ = 0;    ///< the parts' number of the first of them
   OpNumber spread_chunks_ = 0;  ///< the next chunk that is given to `spread`
   std::vector<Completion> completions_;
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   std::vector<OpNumber> begun_;
 
   bool has_joined_ = false;

@@ -14,13 +14,13 @@ namespace sluice::worker::hierarchy {
 
 class Placement {
  public:
-  /// `hosts_told` has the host id of each rank. A rank with id 0 is on a host by itself.
-  explicit Placement(std::span<const std::uint64_t> hosts_told) {
+  /// `host_ids` has the host id of each rank. A rank with id 0 is on a host by itself.
+  explicit Placement(std::span<const std::uint64_t> host_ids) {
     std::unordered_map<std::uint64_t, std::uint16_t> number_of;
-    for (std::uint16_t rank = 0; rank < hosts_told.size(); ++rank) {
+    for (std::uint16_t rank = 0; rank < host_ids.size(); ++rank) {
       const auto next = static_cast<std::uint16_t>(hosts_.size());
       const std::uint16_t host =
-          hosts_told[rank] == 0 ? next : number_of.emplace(hosts_told[rank], next).first->second;
+          host_ids[rank] == 0 ? next : number_of.emplace(host_ids[rank], next).first->second;
       if (host == next) hosts_.emplace_back();
       hosts_[host].push_back(Rank{rank});
       host_of_.push_back(host);
@@ -35,8 +35,8 @@ class Placement {
   /// Ascending.
   const std::vector<Rank>& ranks_of(std::uint16_t host) const { return hosts_[host]; }
   std::uint16_t local_rank_of(Rank rank) const {
-    const std::vector<Rank>& mates = ranks_of(host_of(rank));
-    return static_cast<std::uint16_t>(std::ranges::find(mates, rank) - mates.begin());
+    const std::vector<Rank>& peers = ranks_of(host_of(rank));
+    return static_cast<std::uint16_t>(std::ranges::find(peers, rank) - peers.begin());
   }
 
   /// How many ranks of each host carry its sums to other hosts. They are the lowest ranks of the

@@ -169,10 +169,10 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
     step->request.device.reset();
   }
   gather_.parts = ours.of_rank;
-  for (std::uint16_t mate = 0; mate < gather_.parts.size(); ++mate) {
-    const ElementRange of_mate = common(ours.held, share(mate));
-    gather_.parts[mate].wanted.emplace();
-    if (length(of_mate) != 0) gather_.parts[mate].wanted->push_back(of_mate);
+  for (std::uint16_t peer = 0; peer < gather_.parts.size(); ++peer) {
+    const ElementRange of_peer = common(ours.held, share(peer));
+    gather_.parts[peer].wanted.emplace();
+    if (length(of_peer) != 0) gather_.parts[peer].wanted->push_back(of_peer);
   }
   gather_.request.wanted = gather_.parts[rail].wanted;
 
@@ -184,14 +184,14 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   // What we want of the chunk lies behind what we want of the chunks before it.
   const Ranges before = common(request.wanted.value_or(Ranges{whole}), {0, elements.begin});
   if (spread.output != nullptr) spread.output += length(before) * element_bytes_;
-  for (std::uint16_t mate = 0; mate < ours.of_rank.size(); ++mate) {
-    const Ranges of_mate = common(ours.wanted, share(mate));
+  for (std::uint16_t peer = 0; peer < ours.of_rank.size(); ++peer) {
+    const Ranges of_peer = common(ours.wanted, share(peer));
     host::Part part;
-    part.held = of_mate.empty() ? ElementRange{}
-                                : hull(packed(ours.wanted, of_mate.front()),
-                                       packed(ours.wanted, of_mate.back()));
+    part.held = of_peer.empty() ? ElementRange{}
+                                : hull(packed(ours.wanted, of_peer.front()),
+                                       packed(ours.wanted, of_peer.back()));
     part.wanted.emplace();
-    for (const ElementRange& range : ours.of_rank[mate].wanted.value())
+    for (const ElementRange& range : ours.of_rank[peer].wanted.value())
       part.wanted->push_back(packed(ours.wanted, range));
     spread_.parts.push_back(std::move(part));
   }

@@ -93,15 +93,15 @@ bool is_sent(const memory::UnixSocket& socket, std::span<const std::byte> messag
 Group::Group(GroupConfig config)
     : config_(std::move(config)),
       events_(make_epoll()),
-      told_("sluice-told", MappedBoard::told_bytes(config_.sizes),
-            memory::OwnRegion::Writers::kThisOnly),
+      published_("sluice-published", MappedBoard::published_bytes(config_.sizes),
+                 memory::OwnRegion::Writers::kThisOnly),
       slots_("sluice-host-slots", config_.sizes.slots_bytes(),
              memory::OwnRegion::Writers::kTrusted),
       nonce_(random_id()),
-      peers_(mates()),
-      probed_(mates(), nonce_) {
+      peers_(local_ranks()),
+      probed_(local_ranks(), nonce_) {
   arena_changes_ = arena_.changes();
-  if (mates() == 1) {
+  if (local_ranks() == 1) {
     become_formed();
   } else {
     sweep();
@@ -154,7 +154,7 @@ void Group::sweep() const {
 
 RankSet Group::missing() const {
   RankSet ranks;
-  for (LocalRank rank = 0; rank < mates(); ++rank)
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
     if (rank != config_.self && is_missing(peers_[rank])) ranks.insert(config_.ranks[rank]);
   return ranks;
 }
@@ -175,7 +175,7 @@ bool Group::poll(Time now) {
   bool is_to_identify = false;
   for (int i = 0; i < count && state_ != State::kFailed; ++i) {
     const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
-    const auto mate = static_cast<LocalRank>(data);
+    const auto rank = static_cast<LocalRank>(data);
     switch (static_cast<Of>(data >> 32)) {
       case Of::kServed:
         accept();
@@ -184,10 +184,10 @@ bool Group::poll(Time now) {
         is_to_identify = true;
         break;
       case Of::kSocket:
-        if (peers_[mate].socket && !receive(mate)) drop(mate);
+        if (peers_[rank].socket && !receive(rank)) drop(rank);
         break;
       case Of::kLife:
-        if (peers_[mate].socket) drop(mate);
+        if (peers_[rank].socket) drop(rank);
         break;
     }
   }
@@ -201,46 +201,46 @@ bool Group::poll(Time now) {
 void Group::begin_probing() {
   state_ = State::kProbing;
   if (config_.uses_processes) {
-    std::vector<pid_t> mates_processes;
+    std::vector<pid_t> peer_processes;
     for (const Peer& peer : peers_)
-      if (peer.process > 0 && peer.process != getpid()) mates_processes.push_back(peer.process);
-    permit_.emplace(std::move(mates_processes));
+      if (peer.process > 0 && peer.process != getpid()) peer_processes.push_back(peer.process);
+    permit_.emplace(std::move(peer_processes));
   }
-  for (LocalRank mate = 0; mate < mates(); ++mate)
-    if (peers_[mate].socket)
-      is_sent(*peers_[mate].socket,
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
+    if (peers_[rank].socket)
+      is_sent(*peers_[rank].socket,
               bytes_of(Message{.kind = Kind::kFormed,
-                               .id = reinterpret_cast<std::uintptr_t>(&probed_[mate])}));
+                               .id = reinterpret_cast<std::uintptr_t>(&probed_[rank])}));
 }
 
-/// Checks whether we can access a mate's process: reads a word there that must be its nonce, and
-/// writes the complement, by which the mate sees that it was its own word. Returns 0 or an errno.
-int Group::probe(LocalRank mate, std::uint64_t address) const {
+/// Checks whether we can access a peer's process: reads a word there that must be its nonce, and
+/// writes the complement, by which the peer sees that it was its own word. Returns 0 or an errno.
+int Group::probe(LocalRank rank, std::uint64_t address) const {
   if (!config_.uses_processes) return EOPNOTSUPP;
   std::uint64_t word = 0;
   const Transfer transfer{reinterpret_cast<std::byte*>(&word), address, sizeof word};
-  if (const int error = process_memory(mate).read({&transfer, 1}); error != 0) return error;
-  if (word != peers_[mate].nonce) return ESRCH;
+  if (const int error = process_memory(rank).read({&transfer, 1}); error != 0) return error;
+  if (word != peers_[rank].nonce) return ESRCH;
   word = ~word;
-  return process_memory(mate).write({&transfer, 1});
+  return process_memory(rank).write({&transfer, 1});
 }
 
 std::string Group::why_not_reached() const {
   if (!config_.uses_processes) return std::strerror(EOPNOTSUPP);
-  for (LocalRank mate = 0; mate < mates(); ++mate) {
-    if (mate == config_.self) continue;
-    const int error = peers_[mate].reached.value_or(ESRCH);
-    const volatile std::uint64_t& word = probed_[mate];  // written by the mate
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank) {
+    if (rank == config_.self) continue;
+    const int error = peers_[rank].reached.value_or(ESRCH);
+    const volatile std::uint64_t& word = probed_[rank];  // written by the peer
     const bool is_ours = word == ~nonce_;
     if (error != 0 || !is_ours)
-      return "rank " + std::to_string(config_.ranks[mate].value) + ": " +
+      return "rank " + std::to_string(config_.ranks[rank].value) + ": " +
              std::strerror(error != 0 ? error : ESRCH);
   }
   return "";
 }
 
-ProcessMemory Group::process_memory(LocalRank mate) const {
-  return {peers_[mate].process, peers_[mate].life ? peers_[mate].life.get() : -1};
+ProcessMemory Group::process_memory(LocalRank rank) const {
+  return {peers_[rank].process, peers_[rank].life ? peers_[rank].life.get() : -1};
 }
 
 void Group::become_formed() {
@@ -299,8 +299,8 @@ bool Group::identify(memory::UnixSocket& socket) {
   // A rank that had formed and has gone may be about to join the job's next group. A rank that
   // disagrees gets the reason, too.
   if (state_ != State::kForming ||
-      (rank < mates() && (peers_[rank].socket || peers_[rank].has_formed)) || !say_hello(socket) ||
-      !take_hello(hello, rank) || rank <= config_.self)
+      (rank < local_ranks() && (peers_[rank].socket || peers_[rank].has_formed)) ||
+      !say_hello(socket) || !take_hello(hello, rank) || rank <= config_.self)
     return forget();
   Peer& peer = peers_[rank];
   forget();
@@ -352,22 +352,22 @@ bool Group::take_hello(const Hello& hello, LocalRank from) {
                hello.rank));
     return false;
   }
-  return from < mates() && from != config_.self &&
+  return from < local_ranks() && from != config_.self &&
          std::memcmp(&hello.sizes, &config_.sizes, sizeof hello.sizes) == 0;
 }
 
-/// Passes on our memory to a mate that has said hello.
+/// Passes on our memory to a peer that has said hello.
 bool Group::introduce(Peer& peer) {
   peer.process = peer.socket->peer_process();
   Message proof{.kind = Kind::kProof};
   if (config_.secret)
     proof.proof = host_proof(*config_.secret, config_.job, config_.ranks[config_.self], peer.nonce);
-  return is_sent(*peer.socket, bytes_of(proof), told_.descriptor().get()) &&
+  return is_sent(*peer.socket, bytes_of(proof), published_.descriptor().get()) &&
          is_sent(*peer.socket, bytes_of(Message{.kind = Kind::kSlots}), slots_.descriptor().get());
 }
 
 // -------------------------------------------------------------------------------- the sockets
-/// Takes the messages of a mate. False if it has ended, or has sent what it must not.
+/// Takes the messages of a peer. False if it has ended, or has sent what it must not.
 bool Group::receive(LocalRank from) {
   Peer& peer = peers_[from];
   union {
@@ -410,8 +410,8 @@ bool Group::take(LocalRank from, const Message& message, memory::Descriptor desc
                          .rank_a = config_.ranks[from]});
           return false;
         }
-        peer.told = memory::map_for_reading(descriptor, told_.bytes().size());
-        if (peer.told.bytes().size() != told_.bytes().size()) return false;
+        peer.published = memory::map_for_reading(descriptor, published_.bytes().size());
+        if (peer.published.bytes().size() != published_.bytes().size()) return false;
         peer.is_proven = true;
         watch_life(peer);
         return true;
@@ -458,7 +458,7 @@ bool Group::take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& 
   return true;
 }
 
-/// A descriptor of the process shows its end. The socket alone does not, as the mate's children may
+/// A descriptor of the process shows its end. The socket alone does not, as the peer's children may
 /// keep it open.
 void Group::watch_life(Peer& peer) const {
   if (peer.process <= 0) return;  // it is in another PID namespace
@@ -472,8 +472,8 @@ void Group::watch_life(Peer& peer) const {
 
 /// The rank may come again, unless it or we have seen that the group has formed. Descriptors are
 /// taken out of epoll before they are closed, as a child of ours may have them, too.
-void Group::drop(LocalRank mate) {
-  Peer& peer = peers_[mate];
+void Group::drop(LocalRank rank) {
+  Peer& peer = peers_[rank];
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.socket->descriptor(), nullptr);
   if (peer.life) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.life.get(), nullptr);
   if (state_ == State::kForming && !peer.has_formed) {
@@ -481,7 +481,7 @@ void Group::drop(LocalRank mate) {
   } else {
     peer.socket.reset();  // the memory stays, as a board may still read it
     peer.life = {};
-    lost_.push_back(mate);
+    lost_.push_back(rank);
   }
 }
 
@@ -505,16 +505,16 @@ void Group::fail(const Error& error) {
 // ---------------------------------------------------------------------------------- once formed
 std::vector<RankMemory> Group::memory() {
   std::vector<RankMemory> all;
-  for (LocalRank rank = 0; rank < mates(); ++rank)
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
     all.push_back(rank == config_.self
-                      ? RankMemory{told_.bytes(), slots_.bytes()}
-                      : RankMemory{peers_[rank].told.bytes(), peers_[rank].slots.bytes()});
+                      ? RankMemory{published_.bytes(), slots_.bytes()}
+                      : RankMemory{peers_[rank].published.bytes(), peers_[rank].slots.bytes()});
   return all;
 }
 
-/// A message that finds no room is not needed: the mate has others to read, and wakes.
-void Group::wake(LocalRank mate) {
-  if (peers_[mate].socket) is_sent(*peers_[mate].socket, bytes_of(Message{}));
+/// A message that finds no room is not needed: the peer has others to read, and wakes.
+void Group::wake(LocalRank rank) {
+  if (peers_[rank].socket) is_sent(*peers_[rank].socket, bytes_of(Message{}));
 }
 
 std::optional<Place> Group::place_of(std::span<const std::byte> tensor) {
@@ -549,13 +549,13 @@ void Group::take_back_regions() {
   });
 }
 
-std::span<std::byte> Group::region(LocalRank mate, std::uint64_t id) {
-  if (mate == config_.self) {
+std::span<std::byte> Group::region(LocalRank rank, std::uint64_t id) {
+  if (rank == config_.self) {
     const auto own = shared_.find(id);
     return own == shared_.end() ? std::span<std::byte>() : own->second->bytes();
   }
-  Peer& peer = peers_[mate];
-  if (!peer.regions.contains(id) && peer.socket && !receive(mate)) drop(mate);
+  Peer& peer = peers_[rank];
+  if (!peer.regions.contains(id) && peer.socket && !receive(rank)) drop(rank);
   const auto found = peer.regions.find(id);
   return found == peer.regions.end() ? std::span<std::byte>() : found->second.bytes();
 }

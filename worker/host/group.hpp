@@ -10,7 +10,7 @@
 // Before that, each rank tries to read and write a word in every other rank's process, and reports
 // the outcome to that rank. So a rank knows whether the others can access its tensors there.
 //
-// Nothing here blocks or waits. A mate that sends what it must not loses its connection.
+// Nothing here blocks or waits. A peer that sends what it must not loses its connection.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct GroupConfig {
   std::shared_ptr<const Secret> secret;  ///< or null
   std::string build;
   BoardSizes sizes;
-  bool uses_processes = true;  ///< permit mates to access this process, and access theirs
+  bool uses_processes = true;  ///< permit peers to access this process, and access theirs
   // These must be the same on all ranks, or the ranks disagree.
   std::uint16_t world_size = 1;
   std::uint16_t block_elements = 0;
@@ -69,7 +69,7 @@ class Group {
  public:
   enum class State {
     kForming,
-    kProbing,  ///< all mates have come; they probe each other's processes
+    kProbing,  ///< all peers have come; they probe each other's processes
     kFormed,
     kFailed,  ///< failure() says why
   };
@@ -91,30 +91,30 @@ class Group {
   const std::optional<Error>& failure() const { return failure_; }
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
   RankSet missing() const;  ///< ranks of the job that have not come
-  /// The last fault of a mate's memory, if any: "rank 1: ..."
+  /// The last fault of a peer's memory, if any: "rank 1: ..."
   const std::string& problem() const { return problem_; }
   /// A random number, the same on all ranks once the group has formed.
   std::uint64_t nonce() const { return lowest_nonce_; }
 
-  /// Leaves the group, whose place another one may take. The mates see that this rank has gone.
+  /// Leaves the group, whose place another one may take. The peers see that this rank has gone.
   void close();
 
   /// The memory of all ranks for a Board, once formed.
   std::vector<RankMemory> memory();
-  void wake(LocalRank mate);
-  /// Mates whose processes have ended since the last call.
+  void wake(LocalRank peer);
+  /// Peers whose processes have ended since the last call.
   std::vector<LocalRank> take_lost() { return std::exchange(lost_, {}); }
-  pid_t process_of(LocalRank mate) const { return peers_[mate].process; }
+  pid_t process_of(LocalRank peer) const { return peers_[peer].process; }
 
-  /// Where a tensor lies that all mates can access. Nothing if it lies in no region, or if a socket
+  /// Where a tensor lies that all peers can access. Nothing if it lies in no region, or if a socket
   /// had no room for the message.
   std::optional<Place> place_of(std::span<const std::byte> tensor);
-  /// A region of a mate; empty if it has shared none with this number.
-  std::span<std::byte> region(LocalRank mate, std::uint64_t id);
-  /// Why some mate cannot access this process's memory; empty if all can.
+  /// A region of a peer; empty if it has shared none with this number.
+  std::span<std::byte> region(LocalRank peer, std::uint64_t id);
+  /// Why some peer cannot access this process's memory; empty if all can.
   std::string why_not_reached() const;
-  ProcessMemory process_memory(LocalRank mate) const;
-  /// Unmaps regions that mates have taken back. Call it when no op uses them.
+  ProcessMemory process_memory(LocalRank peer) const;
+  /// Unmaps regions that peers have taken back. Call it when no op uses them.
   void forget_retired() { retired_.clear(); }
 
  private:
@@ -128,12 +128,12 @@ class Group {
     bool has_formed = false;          ///< it has formed on its side; it may have gone since
     std::optional<int> reached = {};  ///< the outcome of its probe of our process: an errno, or 0
     std::uint64_t nonce = 0;
-    memory::Mapping told = {}, slots = {};
+    memory::Mapping published = {}, slots = {};
     std::map<std::uint64_t, memory::Mapping> regions = {};
 
-    bool is_in() const { return is_proven && !told.bytes().empty() && !slots.bytes().empty(); }
+    bool is_in() const { return is_proven && !published.bytes().empty() && !slots.bytes().empty(); }
   };
-  std::size_t mates() const { return config_.ranks.size(); }
+  std::size_t local_ranks() const { return config_.ranks.size(); }
   std::string path_of(LocalRank rank) const;
   void serve();
   void sweep() const;
@@ -146,11 +146,11 @@ class Group {
   bool receive(LocalRank from);
   bool take(LocalRank from, const Message& message, memory::Descriptor descriptor);
   bool take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& descriptor);
-  void drop(LocalRank mate);
+  void drop(LocalRank peer);
   void watch_life(Peer& peer) const;
   bool is_missing(const Peer& peer) const;
   void begin_probing();
-  int probe(LocalRank mate, std::uint64_t address) const;
+  int probe(LocalRank peer, std::uint64_t address) const;
   void become_formed();
   void fail(const AbortInfo& why);
   void fail(const Error& error);
@@ -164,18 +164,18 @@ class Group {
   std::string problem_;
   const memory::Descriptor events_;  // epoll of all sockets and processes
   std::optional<memory::UnixSocket> served_;
-  memory::OwnRegion told_, slots_;
+  memory::OwnRegion published_, slots_;
   const std::uint64_t nonce_;
   std::uint64_t lowest_nonce_ = 0;
   std::vector<Peer> peers_;                       // by local rank; ours is empty
   std::vector<memory::UnixSocket> unidentified_;  // have not said yet which rank they are
   std::vector<LocalRank> lost_;
   std::vector<memory::Mapping> retired_;
-  std::vector<std::uint64_t> probed_;  // a word for each mate, which reads and writes it
+  std::vector<std::uint64_t> probed_;  // a word for each peer, which reads and writes it
   std::optional<TracerPermit> permit_;
   memory::Arena& arena_ = memory::Arena::of_process();
   std::uint64_t arena_changes_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<const memory::OwnRegion>> shared_;  // with all mates
+  std::map<std::uint64_t, std::shared_ptr<const memory::OwnRegion>> shared_;  // with all peers
 };
 
 }  // namespace sluice::worker::host

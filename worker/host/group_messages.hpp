@@ -20,7 +20,7 @@ enum class Kind : std::uint32_t {
   kSlots,     ///< with the memory of its slots
   kRegion,    ///< with a region in which its tensors may lie
   kForget,    ///< the sender will not name a region any more
-  kFormed,    ///< the sender has all its mates; says where its word for this mate is
+  kFormed,    ///< the sender has all its peers; says where its word for this peer is
   kReached,   ///< the outcome of the probe of that word: an errno, or 0
   kWake,      ///< something was published
   kFarewell,  ///< the sender could not join

@@ -10,7 +10,7 @@
 namespace sluice::worker::host {
 namespace {
 
-/// How often a busy rank checks whether the process of a mate has ended.
+/// How often a busy rank checks whether the process of a peer has ended.
 constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
 /// From this size on, copies between processes are faster than copies through slots
 /// (docs/hosts.md).
@@ -120,10 +120,10 @@ void HostMembership::start() {
   session_.generation = group_->nonce();
   board_.emplace(sizes, group_->memory(), ranks_.self,
                  MappedBoard::Calls{
-                     .find_region = [this](LocalRank mate,
-                                           std::uint64_t id) { return group_->region(mate, id); },
-                     .process_of = [this](LocalRank mate) { return group_->process_memory(mate); },
-                     .wake = [this](LocalRank mate) { group_->wake(mate); },
+                     .find_region = [this](LocalRank peer,
+                                           std::uint64_t id) { return group_->region(peer, id); },
+                     .process_of = [this](LocalRank peer) { return group_->process_memory(peer); },
+                     .wake = [this](LocalRank peer) { group_->wake(peer); },
                      .part = [this] { tell_stopped(); }});
   Config config;
   config.alias = label_;
@@ -137,7 +137,7 @@ void HostMembership::start() {
   config.place_of = [this](std::span<const std::byte> tensor) { return group_->place_of(tensor); };
   if (is_reached()) config.least_remote_bytes = kLeastRemoteBytes;
   engine_ = std::make_unique<Engine>(std::move(config), *board_);
-  engine_->tell_begun(tells_begun_);
+  engine_->notify_begun(notifies_begun_);
   ops_.emplace(*engine_, label_, rank(), session_.ranks);
 }
 
@@ -206,7 +206,7 @@ OpNumber HostMembership::submit(HostOpQueue::Call&& call, Time now) {
     return op;
   }
   const OpNumber op = ops_->submit(std::move(call), now);
-  board_->wake_mates();
+  board_->wake_peers();
   on_time(now);
   return op;
 }
@@ -222,9 +222,9 @@ std::vector<Completion> HostMembership::take_completions() {
   return all;
 }
 
-void HostMembership::tell_begun(bool is_told) {
-  tells_begun_ = is_told;
-  if (engine_) engine_->tell_begun(is_told);
+void HostMembership::notify_begun(bool is_wanted) {
+  notifies_begun_ = is_wanted;
+  if (engine_) engine_->notify_begun(is_wanted);
 }
 
 // --------------------------------------------------------------------------------------- the end
@@ -232,7 +232,7 @@ void HostMembership::leave(Time now, Departure departure) {
   if (engine_) {
     engine_->leave(now, departure);
     ops_->collect(now);
-    board_->wake_mates();
+    board_->wake_peers();
   } else {
     has_left_ = true;
   }
@@ -246,7 +246,7 @@ void HostMembership::abort(const Error& why, const std::optional<AbortInfo>& cau
   }
   const AbortInfo by_us{.reason = wire::AbortReason::kRankAborted, .rank_a = rank()};
   engine_->abort(why, cause.value_or(by_us), now);
-  board_->wake_mates();
+  board_->wake_peers();
 }
 
 /// Frees the sockets, so that the rank may join again beside this object.
@@ -279,7 +279,7 @@ void HostMembership::look_at_group(Time now) {
                                                        std::to_string(ranks_.join_timeout.count()) +
                                                        " ms" + problem + "; " + ranks_.advice));
   }
-  for (const LocalRank mate : group_->take_lost()) engine_->lost(mate, now);
+  for (const LocalRank peer : group_->take_lost()) engine_->lost(peer, now);
   if (engine_->pending_ops() == 0) group_->forget_retired();
 }
 
@@ -291,7 +291,7 @@ bool HostMembership::on_time(Time now) {
     return false;
   }
   const bool any = ops_->turn(now);
-  board_->wake_mates();
+  board_->wake_peers();
   close_if_over();
   if (any && std::exchange(is_asleep_, false)) board_->wake_up();
   return any;

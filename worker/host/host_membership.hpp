@@ -72,7 +72,7 @@ class HostMembership final : public Sums {
   bool has_completions() const override {
     return ops_ ? ops_->has_completions() : !completions_.empty();
   }
-  void tell_begun(bool is_told) override;
+  void notify_begun(bool is_wanted) override;
   std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
   bool has_begun() const override { return engine_ && engine_->has_begun(); }
   RankSet awaited(OpNumber op) const override { return engine_->awaited(op); }
@@ -112,11 +112,11 @@ class HostMembership final : public Sums {
   bool has_left_ = false;
   std::optional<Error> failure_;  // of the time before there is an engine
   std::optional<AbortInfo> abort_info_;
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   Counters counters_;
   const std::shared_ptr<PairPool> pairs_ = std::make_shared<PairPool>();
   Time look_due_{};         // when to look at the group's sockets
-  bool is_asleep_ = false;  ///< mates see this
+  bool is_asleep_ = false;  ///< peers see this
   // Each of these depends on those before it.
   std::unique_ptr<Group> group_;
   std::optional<MappedBoard> board_;

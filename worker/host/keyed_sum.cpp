@@ -21,7 +21,7 @@ constexpr std::array kDescribed{Field::kKeyBound,    Field::kRowElements, Field:
                                 Field::kRoundingSeed};
 /// What a rank reports of its range: how many sums, and how many of each class were rejected.
 constexpr std::size_t kCounted = 1 + wire::kRejectedClasses;
-/// More pairs than any host has: a count from a mate may be anything.
+/// More pairs than any host has: a count from a peer may be anything.
 constexpr std::uint64_t kMostPairs = std::uint64_t{1} << 40;
 /// Not a key of any pair: all keys are smaller.
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
@@ -98,34 +98,34 @@ std::vector<std::uint64_t> KeyedHalf::elements_of(std::vector<std::uint64_t> key
   return keys;
 }
 
-/// Puts back our own values: mates can write to the array of all values.
+/// Puts back our own values: peers can write to the array of all values.
 void KeyedHalf::put_own(const std::vector<std::uint64_t>& own,
                         std::vector<std::uint64_t>& all) const {
   std::copy(own.begin(), own.end(),
             all.begin() + static_cast<std::ptrdiff_t>(ranks_.self * own.size()));
 }
 
-/// Empty if mates cannot access them.
+/// Empty if peers cannot access them.
 KeyedHalf::Placed KeyedHalf::placed(const PairsAt& own, std::uint64_t pairs) const {
-  if (!mates_) return {};
+  if (!peers_) return {};
   if (pairs == 0) return {1};
   if (reinterpret_cast<std::uintptr_t>(own.rows) % element_bytes(request_.type) != 0) return {};
-  const auto keys = mates_->place_of(std::as_bytes(std::span(own.keys, pairs)));
-  const auto rows = mates_->place_of({own.rows, pairs * row_bytes()});
+  const auto keys = peers_->place_of(std::as_bytes(std::span(own.keys, pairs)));
+  const auto rows = peers_->place_of({own.rows, pairs * row_bytes()});
   if (!keys || !rows) return {};
   return {1, keys->region, keys->offset, rows->region, rows->offset};
 }
 
 /// Whether every rank's pairs can be accessed, by the values that each has sent.
-bool KeyedHalf::are_all_reached(std::span<const std::uint64_t> told, std::size_t at) const {
-  const std::size_t length = told.size() / ranks();
+bool KeyedHalf::are_all_reached(std::span<const std::uint64_t> counts, std::size_t at) const {
+  const std::size_t length = counts.size() / ranks();
   for (std::size_t rank = 0; rank < ranks(); ++rank)
-    if (told[rank * length + at] != 1) return false;
+    if (counts[rank * length + at] != 1) return false;
   return true;
 }
 
-/// The pairs of a mate, at the address that it sent. Nothing if it has none there.
-std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank mate,
+/// The pairs of a peer, at the address that it sent. Nothing if it has none there.
+std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank peer,
                                                   std::span<const std::uint64_t> placed,
                                                   std::uint64_t first, std::uint64_t pairs) const {
   if (pairs == 0) return PairsAt{};
@@ -135,13 +135,13 @@ std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank mate,
   const Place rows{placed[3], placed[4] + first * row_bytes()};
   if (keys.offset % kKeyBytes != 0 || rows.offset % element_bytes(request_.type) != 0)
     return std::nullopt;
-  const std::byte* const keys_at = mates_->read_at(mate, keys, pairs * kKeyBytes);
-  const std::byte* const rows_at = mates_->read_at(mate, rows, pairs * row_bytes());
+  const std::byte* const keys_at = peers_->read_at(peer, keys, pairs * kKeyBytes);
+  const std::byte* const rows_at = peers_->read_at(peer, rows, pairs * row_bytes());
   if (!keys_at || !rows_at) return std::nullopt;
   return PairsAt{reinterpret_cast<const std::uint64_t*>(keys_at), rows_at};
 }
 
-/// The failure of a mate that has sent impossible values.
+/// The failure of a peer that has sent impossible values.
 AbortInfo KeyedHalf::broken(std::size_t rank) const {
   return {.reason = wire::AbortReason::kRankDisconnected,
           .field = Field::kSharedMemory,
@@ -153,7 +153,7 @@ AbortInfo KeyedHalf::broken(std::size_t rank) const {
 KeyedHalf::Placed KeyedMerge::place_own() {
   const std::uint64_t pairs = keyed_.keys.size();
   const Placed where_they_are = placed({keyed_.keys.data(), keyed_.rows}, pairs);
-  if (!mates_ || where_they_are[0] != 0) return where_they_are;
+  if (!peers_ || where_they_are[0] != 0) return where_they_are;
   copy_ = take_memory(pairs);
   copy_pairs(copy_.keys(), copy_.rows(), keyed_.keys, keyed_.rows, row_bytes());
   return placed({copy_.keys(), copy_.rows()}, pairs);
@@ -327,8 +327,8 @@ const MoveSequence::Move& KeyedSpread::next(OpNumber) {
       own_.insert(own_.end(), range_.rejected.begin(), range_.rejected.end());
       const Placed where = placed({range_.pairs.keys(), range_.pairs.rows()}, range_.size);
       own_.insert(own_.end(), where.begin(), where.end());
-      told_.resize(ranks() * own_.size());
-      move_ = move_of(Collective::kAllGather, ElementType::kInt64, own_.data(), told_.data(),
+      counts_.resize(ranks() * own_.size());
+      move_ = move_of(Collective::kAllGather, ElementType::kInt64, own_.data(), counts_.data(),
                       std::vector<std::uint64_t>(ranks(), own_.size()));
       break;
     }
@@ -353,9 +353,9 @@ const MoveSequence::Move& KeyedSpread::next(OpNumber) {
 std::optional<AbortInfo> KeyedSpread::end_move() {
   switch (phase_) {
     case Phase::kCount: {
-      put_own(own_, told_);
+      put_own(own_, counts_);
       size_ = total(sizes());
-      const bool are_read = are_all_reached(told_, kCounted);
+      const bool are_read = are_all_reached(counts_, kCounted);
       phase_ = are_read ? Phase::kRead : Phase::kKeys;
       return are_read ? read_sums() : std::nullopt;
     }
@@ -377,7 +377,8 @@ std::optional<AbortInfo> KeyedSpread::end_move() {
 /// How many sums each range has.
 std::vector<std::uint64_t> KeyedSpread::sizes() const {
   std::vector<std::uint64_t> sizes;
-  for (std::size_t at = 0; at < told_.size(); at += kCounted + kPlaced) sizes.push_back(told_[at]);
+  for (std::size_t at = 0; at < counts_.size(); at += kCounted + kPlaced)
+    sizes.push_back(counts_[at]);
   return sizes;
 }
 
@@ -387,9 +388,9 @@ std::optional<AbortInfo> KeyedSpread::read_sums() {
   std::uint64_t* keys = sums_.keys();
   std::byte* rows = sums_.rows();
   for (LocalRank rank = 0; rank < ranks(); ++rank) {
-    const auto told = std::span(told_).subspan(rank * own_.size(), own_.size());
-    const std::uint64_t size = told[0];
-    const auto at = read(rank, told.subspan(kCounted), 0, size);
+    const auto of_rank = std::span(counts_).subspan(rank * own_.size(), own_.size());
+    const std::uint64_t size = of_rank[0];
+    const auto at = read(rank, of_rank.subspan(kCounted), 0, size);
     if (!at) return broken(rank);
     const std::span<std::uint64_t> copied(keys, size);
     if (!copy_pairs(keys, rows, {at->keys, size}, at->rows, row_bytes()) ||
@@ -428,7 +429,7 @@ std::optional<Error> KeyedSpread::finish() {
                            {.keys = sums_.take_keys(), .rows = sums_.take_rows(), .size = size_});
   for (std::size_t rank = 0; rank < ranks(); ++rank)
     for (std::size_t i = 0; i < wire::kRejectedClasses; ++i)
-      keyed_.sums->rejected[i] += told_[rank * own_.size() + 1 + i];
+      keyed_.sums->rejected[i] += counts_[rank * own_.size() + 1 + i];
   return std::nullopt;
 }
 
@@ -450,9 +451,9 @@ std::optional<AbortInfo> KeyedSum::end_move() {
   return why;
 }
 
-void KeyedSum::reach(MateMemory& mates) {
-  merge_.reach(mates);
-  spread_.reach(mates);
+void KeyedSum::reach(PeerMemory& peers) {
+  merge_.reach(peers);
+  spread_.reach(peers);
 }
 
 void KeyedSum::set_timeout(const OpTimeout& timeout) {

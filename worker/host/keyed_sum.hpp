@@ -62,7 +62,7 @@ struct KeyedRange {
 /// What both halves have in common.
 class KeyedHalf : public MoveSequence {
  public:
-  void reach(MateMemory& mates) override { mates_ = &mates; }
+  void reach(PeerMemory& peers) override { peers_ = &peers; }
   void set_timeout(const OpTimeout& timeout) override { request_.timeout = timeout; }
   const OpRequest& request() const override { return request_; }
   std::optional<Error> finish() override { return std::nullopt; }
@@ -79,7 +79,7 @@ class KeyedHalf : public MoveSequence {
     const std::uint64_t* keys = nullptr;
     const std::byte* rows = nullptr;
   };
-  /// What a rank publishes of its pairs: whether mates can access them, and where keys and rows
+  /// What a rank publishes of its pairs: whether peers can access them, and where keys and rows
   /// lie.
   static constexpr std::size_t kPlaced = 5;
   using Placed = std::array<std::uint64_t, kPlaced>;
@@ -94,8 +94,8 @@ class KeyedHalf : public MoveSequence {
   PairMemory take_memory(std::uint64_t pairs) const { return {ranks_.memory, pairs, row_bytes()}; }
   void put_own(const std::vector<std::uint64_t>& own, std::vector<std::uint64_t>& all) const;
   Placed placed(const PairsAt& own, std::uint64_t pairs) const;
-  bool are_all_reached(std::span<const std::uint64_t> told, std::size_t at) const;
-  std::optional<PairsAt> read(LocalRank mate, std::span<const std::uint64_t> placed,
+  bool are_all_reached(std::span<const std::uint64_t> counts, std::size_t at) const;
+  std::optional<PairsAt> read(LocalRank peer, std::span<const std::uint64_t> placed,
                               std::uint64_t first, std::uint64_t pairs) const;
   AbortInfo broken(std::size_t rank) const;
 
@@ -103,7 +103,7 @@ class KeyedHalf : public MoveSequence {
   const KeyedRequest& keyed_;
   const KeyedRanks ranks_;
   const KeyedGeometry geometry_;
-  MateMemory* mates_ = nullptr;
+  PeerMemory* peers_ = nullptr;
 };
 
 class KeyedMerge final : public KeyedHalf {
@@ -148,7 +148,7 @@ class KeyedMerge final : public KeyedHalf {
   std::vector<std::uint64_t> own_;        // what we describe
   std::vector<std::uint64_t> of_all_;     // what all ranks describe
   std::vector<std::uint64_t> keys_from_;  // by rank: how many pairs of our range it has
-  PairMemory copy_;                       // of our pairs, which mates read until the op has ended
+  PairMemory copy_;                       // of our pairs, which peers read until the op has ended
   PairMemory came_;                       // of our range, by rank, if pairs were moved
   KeyedRange range_;
 };
@@ -187,9 +187,9 @@ class KeyedSpread final : public KeyedHalf {
   Phase phase_ = Phase::kCount;
   Move move_;
   KeyedRange range_;
-  std::vector<std::uint64_t> own_;   // our counts
-  std::vector<std::uint64_t> told_;  // the counts of all ranks
-  PairMemory sums_;                  // of all ranges
+  std::vector<std::uint64_t> own_;     // our counts
+  std::vector<std::uint64_t> counts_;  // the counts of all ranks
+  PairMemory sums_;                    // of all ranges
   std::uint64_t size_ = 0;
 };
 
@@ -200,7 +200,7 @@ class KeyedSum final : public MoveSequence {
       : merge_(request, session, ranks), spread_(request, session, ranks) {}
 
   const Move& next(OpNumber number) override { return half().next(number); }
-  void reach(MateMemory& mates) override;
+  void reach(PeerMemory& peers) override;
   std::optional<AbortInfo> end_move() override;
   bool is_first() const override { return merge_.is_first(); }
   bool is_done() const override { return spread_.is_done(); }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLine = 128;  // two cache lines: neighbours are fetched together
 
 /// How many bytes of a call are copied: cache lines that nobody needs are not passed on.
-std::size_t told_bytes_of(const Call& call) {
+std::size_t published_bytes_of(const Call& call) {
   return offsetof(Call, elements) + std::min<std::size_t>(call.inline_bytes, kInlineBytes);
 }
 
@@ -30,7 +30,7 @@ Copied copied(int error) {
 
 // What a rank publishes. Zeros are valid. Another process may write anything, so a reader copies
 // all of it before it looks at it.
-struct alignas(kLine) MappedBoard::Told {
+struct alignas(kLine) MappedBoard::Published {
   std::array<std::atomic<std::uint64_t>, kWords> words;
   std::atomic<std::uint32_t> asleep;
   alignas(kLine) AbortInfo farewell;
@@ -51,50 +51,52 @@ struct MappedBoard::Blocks {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<AbortInfo>);
 
-std::size_t MappedBoard::told_bytes(const BoardSizes& sizes) {
-  return sizeof(Told) + sizes.calls * sizeof(Entry) + sizes.blocks * sizeof(Blocks);
+std::size_t MappedBoard::published_bytes(const BoardSizes& sizes) {
+  return sizeof(Published) + sizes.calls * sizeof(Entry) + sizes.blocks * sizeof(Blocks);
 }
 
 MappedBoard::MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
                          Calls calls)
     : sizes_(sizes), of_rank_(std::move(of_rank)), self_(self), calls_(std::move(calls)) {
   for (const RankMemory& memory : of_rank_)
-    if (memory.told.size() < told_bytes(sizes_) || memory.slots.size() < sizes_.slots_bytes())
+    if (memory.published.size() < published_bytes(sizes_) ||
+        memory.slots.size() < sizes_.slots_bytes())
       throw Error(ErrorCode::kInvalidArgument,
-                  "a rank of this host shares " + std::to_string(memory.told.size()) + " and " +
-                      std::to_string(memory.slots.size()) + " bytes; " +
-                      std::to_string(told_bytes(sizes_)) + " and " +
+                  "a rank of this host shares " + std::to_string(memory.published.size()) +
+                      " and " + std::to_string(memory.slots.size()) + " bytes; " +
+                      std::to_string(published_bytes(sizes_)) + " and " +
                       std::to_string(sizes_.slots_bytes()) + " expected: is it of another build?");
 }
 
-MappedBoard::Told& MappedBoard::told(LocalRank rank) const {
-  return *reinterpret_cast<Told*>(of_rank_[rank].told.data());
+MappedBoard::Published& MappedBoard::published(LocalRank rank) const {
+  return *reinterpret_cast<Published*>(of_rank_[rank].published.data());
 }
 
 MappedBoard::Entry& MappedBoard::entry(LocalRank rank, OpNumber op) const {
-  std::byte* const first = of_rank_[rank].told.data() + sizeof(Told);
+  std::byte* const first = of_rank_[rank].published.data() + sizeof(Published);
   return reinterpret_cast<Entry*>(first)[op % sizes_.calls];
 }
 
 MappedBoard::Blocks& MappedBoard::blocks_of(LocalRank rank, std::uint64_t piece) const {
-  std::byte* const first = of_rank_[rank].told.data() + sizeof(Told) + sizes_.calls * sizeof(Entry);
+  std::byte* const first =
+      of_rank_[rank].published.data() + sizeof(Published) + sizes_.calls * sizeof(Entry);
   return reinterpret_cast<Blocks*>(first)[piece % sizes_.blocks];
 }
 
 void MappedBoard::set(Word word, std::uint64_t value) {
-  told(self_).words[static_cast<std::size_t>(word)].store(value, std::memory_order_release);
-  has_told_ = true;
+  published(self_).words[static_cast<std::size_t>(word)].store(value, std::memory_order_release);
+  has_published_ = true;
 }
 
 std::uint64_t MappedBoard::word(LocalRank of, Word word) const {
-  return told(of).words[static_cast<std::size_t>(word)].load(std::memory_order_acquire);
+  return published(of).words[static_cast<std::size_t>(word)].load(std::memory_order_acquire);
 }
 
 void MappedBoard::call(OpNumber op, const Call& call) {
   Entry& mine = entry(self_, op);
-  std::memcpy(static_cast<void*>(&mine.call), &call, told_bytes_of(call));
+  std::memcpy(static_cast<void*>(&mine.call), &call, published_bytes_of(call));
   mine.number.store(op + 1, std::memory_order_release);
-  has_told_ = true;
+  has_published_ = true;
 }
 
 bool MappedBoard::has_called(LocalRank rank, OpNumber op) const {
@@ -105,17 +107,17 @@ Call MappedBoard::called(LocalRank rank, OpNumber op) const {
   const Call& theirs = entry(rank, op).call;
   Call call;
   std::memcpy(static_cast<void*>(&call), &theirs, offsetof(Call, elements));
-  const std::size_t told = told_bytes_of(call) - offsetof(Call, elements);
-  std::memcpy(call.elements.data(), theirs.elements.data(), told);
+  const std::size_t length = published_bytes_of(call) - offsetof(Call, elements);
+  std::memcpy(call.elements.data(), theirs.elements.data(), length);
   return call;
 }
 
 void MappedBoard::tell_farewell(const AbortInfo& why) {
-  told(self_).farewell = why;
+  published(self_).farewell = why;
 }
 
 AbortInfo MappedBoard::farewell(LocalRank of) const {
-  return told(of).farewell;
+  return published(of).farewell;
 }
 
 std::byte* MappedBoard::bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) {
@@ -154,36 +156,37 @@ std::uint64_t MappedBoard::sums(LocalRank of, std::uint64_t piece) const {
 }
 
 void MappedBoard::tell_count(LocalRank of, std::uint64_t blocks) {
-  told(self_).counts[of].store(blocks, std::memory_order_relaxed);
+  published(self_).counts[of].store(blocks, std::memory_order_relaxed);
 }
 
 std::uint64_t MappedBoard::count(LocalRank by, LocalRank of) const {
-  return told(by).counts[of].load(std::memory_order_relaxed);
+  return published(by).counts[of].load(std::memory_order_relaxed);
 }
 
 void MappedBoard::tell_negative_zeros(LocalRank of, std::uint64_t pieces) {
-  told(self_).negative_zeros[of].store(pieces, std::memory_order_relaxed);
+  published(self_).negative_zeros[of].store(pieces, std::memory_order_relaxed);
 }
 
 std::uint64_t MappedBoard::negative_zeros(LocalRank by, LocalRank of) const {
-  return told(by).negative_zeros[of].load(std::memory_order_relaxed);
+  return published(by).negative_zeros[of].load(std::memory_order_relaxed);
 }
 
-/// Either the mate sees what we published, or we see that it is asleep.
-void MappedBoard::wake_mates() {
-  if (!std::exchange(has_told_, false)) return;
+/// Either the peer sees what we published, or we see that it is asleep.
+void MappedBoard::wake_peers() {
+  if (!std::exchange(has_published_, false)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (LocalRank mate = 0; mate < of_rank_.size(); ++mate)
-    if (mate != self_ && told(mate).asleep.load(std::memory_order_relaxed) != 0) calls_.wake(mate);
+  for (LocalRank peer = 0; peer < of_rank_.size(); ++peer)
+    if (peer != self_ && published(peer).asleep.load(std::memory_order_relaxed) != 0)
+      calls_.wake(peer);
 }
 
 void MappedBoard::fall_asleep() {
-  told(self_).asleep.store(1, std::memory_order_relaxed);
+  published(self_).asleep.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void MappedBoard::wake_up() {
-  told(self_).asleep.store(0, std::memory_order_relaxed);
+  published(self_).asleep.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace sluice::worker::host

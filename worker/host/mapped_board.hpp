@@ -1,7 +1,7 @@
 // The board of a host's ranks, in memory that they have mapped. A rank publishes in a region that
-// it alone writes. Its slots lie in a region that its mates write, too.
+// it alone writes. Its slots lie in a region that its peers write, too.
 //
-// A rank that waits says that it is asleep. A mate that has published something since then wakes
+// A rank that waits says that it is asleep. A peer that has published something since then wakes
 // it.
 #pragma once
 
@@ -19,15 +19,15 @@ namespace sluice::worker::host {
 /// The memory of one rank, as this process has mapped it. It starts as zeros and is aligned to a
 /// page.
 struct RankMemory {
-  /// What the rank publishes, told_bytes() long; read-only for its mates.
-  std::span<std::byte> told;
+  /// What the rank publishes, published_bytes() long; read-only for its peers.
+  std::span<std::byte> published;
   std::span<std::byte> slots;
 };
 
 class MappedBoard final : public Board {
  public:
-  /// The size of RankMemory::told.
-  static std::size_t told_bytes(const BoardSizes& sizes);
+  /// The size of RankMemory::published.
+  static std::size_t published_bytes(const BoardSizes& sizes);
 
   /// Where a whole region of a rank lies in this process; empty if it is not mapped.
   using FindRegion = std::function<std::span<std::byte>(LocalRank, std::uint64_t region)>;
@@ -35,8 +35,8 @@ class MappedBoard final : public Board {
   /// What its user does for it.
   struct Calls {
     FindRegion find_region;
-    std::function<ProcessMemory(LocalRank)> process_of;  ///< of a mate
-    std::function<void(LocalRank)> wake;                 ///< a mate; must not block
+    std::function<ProcessMemory(LocalRank)> process_of;  ///< of a peer
+    std::function<void(LocalRank)> wake;                 ///< a peer; must not block
     std::function<void()> part;                          ///< see Board
   };
 
@@ -65,18 +65,18 @@ class MappedBoard final : public Board {
   std::uint64_t negative_zeros(LocalRank by, LocalRank of) const override;
   void part() override { calls_.part(); }
 
-  /// Wakes the mates that sleep, if anything was published since the last call.
-  void wake_mates();
+  /// Wakes the peers that sleep, if anything was published since the last call.
+  void wake_peers();
   /// Call the first one before the last look at what others have published, and the second one
   /// after the sleep.
   void fall_asleep();
   void wake_up();
 
  private:
-  struct Told;
+  struct Published;
   struct Entry;
   struct Blocks;
-  Told& told(LocalRank rank) const;
+  Published& published(LocalRank rank) const;
   Entry& entry(LocalRank rank, OpNumber op) const;
   Blocks& blocks_of(LocalRank rank, std::uint64_t piece) const;
 
@@ -84,7 +84,7 @@ class MappedBoard final : public Board {
   const std::vector<RankMemory> of_rank_;
   const LocalRank self_;
   const Calls calls_;
-  bool has_told_ = false;
+  bool has_published_ = false;
 };
 
 }  // namespace sluice::worker::host

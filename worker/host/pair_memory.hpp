@@ -12,7 +12,7 @@
 
 namespace sluice::worker::host {
 
-/// Memory comes from where mates can access it, if there is such memory, so that pairs need not be
+/// Memory comes from where peers can access it, if there is such memory, so that pairs need not be
 /// copied. Memory that is given back is kept for a while. A job that stops summing pairs keeps the
 /// memory of its last sum.
 class PairPool {

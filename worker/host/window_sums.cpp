@@ -67,7 +67,7 @@ std::size_t WindowSums::add(std::span<const std::uint64_t> keys, const std::byte
   if (is_float_) return add_floats(keys, rows);
   if (is_encoded_) {
     const auto is_behind = [this](std::uint64_t key) { return key - first_ >= size_; };
-    keys = keys.first(std::min(keys.size(), most_));  // a broken mate's keys may not be ascending
+    keys = keys.first(std::min(keys.size(), most_));  // a broken peer's keys may not be ascending
     const auto end = std::find_if(keys.begin(), keys.end(), is_behind);
     keys = keys.first(static_cast<std::size_t>(end - keys.begin()));
     if (keys.empty()) return 0;

@@ -80,7 +80,7 @@ class Membership {
   virtual std::vector<worker::Completion> take_completions() = 0;
   virtual bool has_completions() const = 0;
   /// Ops that have begun since the last call. They are collected only when this is switched on.
-  virtual void tell_begun(bool is_told) = 0;
+  virtual void notify_begun(bool is_wanted) = 0;
   virtual std::vector<OpNumber> take_begun() = 0;
   virtual bool has_begun() const = 0;
   /// The ranks that an op, or any op, waits for, as far as is known.

@@ -144,7 +144,7 @@ void AggregatorMembership::find_aggregators(Time now) {
 
 void AggregatorMembership::join(Time now) {
   engine_ = std::make_unique<worker::Engine>(config_, aggregators_);
-  engine_->tell_begun(tells_begun_);
+  engine_->notify_begun(notifies_begun_);
   engine_->start(now, attachment_.io());
 }
 
@@ -195,9 +195,9 @@ OpNumber AggregatorMembership::submit(const worker::OpRequest& request,
   return engine_->submit(request, now, attachment_.io());
 }
 
-void AggregatorMembership::tell_begun(bool is_told) {
-  tells_begun_ = is_told;
-  if (engine_) engine_->tell_begun(is_told);
+void AggregatorMembership::notify_begun(bool is_wanted) {
+  notifies_begun_ = is_wanted;
+  if (engine_) engine_->notify_begun(is_wanted);
 }
 
 // --------------------------------------------------------------------------------------- the end

@@ -57,7 +57,7 @@ class AggregatorMembership final : public Membership {
     return engine_->take_completions();
   }
   bool has_completions() const override { return engine_ && engine_->has_completions(); }
-  void tell_begun(bool is_told) override;
+  void notify_begun(bool is_wanted) override;
   std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
   bool has_begun() const override { return engine_ && engine_->has_begun(); }
   RankSet awaited(OpNumber op) const override { return engine_->awaited(op); }
@@ -104,7 +104,7 @@ class AggregatorMembership final : public Membership {
   std::vector<Endpoint> aggregators_;  // those that are found
   Time deadline_;                      // for finding them
   Time next_look_{};
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   std::optional<Error> failure_;  // of the time before there is an engine
   bool has_left_ = false;         // of the time before there is an engine
   std::optional<std::size_t> reserved_;

@@ -21,18 +21,18 @@ constexpr std::chrono::milliseconds kLook{1};
 
 }  // namespace
 
-void CompletionQueue::Impl::push(std::span<Told> told, std::atomic<bool>& done) {
+void CompletionQueue::Impl::push(std::span<Receiver> receivers, std::atomic<bool>& done) {
   // Sorted, so that threads that end ops lock the queues in the same order.
-  std::ranges::sort(told, std::less<>{}, [](const Told& one) { return one.queue.get(); });
+  std::ranges::sort(receivers, std::less<>{}, [](const Receiver& one) { return one.queue.get(); });
   std::vector<std::unique_lock<std::mutex>> locks;
-  locks.reserve(told.size());
-  for (const Told& one : told) {
+  locks.reserve(receivers.size());
+  for (const Receiver& one : receivers) {
     locks.emplace_back(one.queue->mutex);
     --one.queue->pending;
     one.queue->ended.push_back(one.tag);
   }
   done.store(true, std::memory_order_release);
-  for (const Told& one : told) {
+  for (const Receiver& one : receivers) {
     one.queue->set_due(true);
     one.queue->changed.notify_one();
   }
@@ -95,8 +95,8 @@ void CompletionQueue::add(const Work& work, std::uint64_t tag) {
   impl_->expect(work.state_->progress);
   try {
     if (work.state_->tell(impl_, tag)) return;
-    Impl::Told told{impl_, tag};
-    Impl::push({&told, 1}, work.state_->done);
+    Impl::Receiver receiver{impl_, tag};
+    Impl::push({&receiver, 1}, work.state_->done);
   } catch (const Error&) {
     impl_->expect_no_more();
     throw;

@@ -22,14 +22,14 @@ class Progress;
 
 struct CompletionQueue::Impl {
   /// A queue that is informed when an op ends.
-  struct Told {
+  struct Receiver {
     std::shared_ptr<Impl> queue;
     std::uint64_t tag = 0;
   };
   /// An op has ended. Puts its tag into each of these queues, which are different. A caller that
   /// sees the op as done finds the tags, and a caller that gets a tag sees the op as done. The
   /// caller holds the loop's lock, so this must not wait.
-  static void push(std::span<Told> told, std::atomic<bool>& done);
+  static void push(std::span<Receiver> receivers, std::atomic<bool>& done);
 
   /// Announces that an op of a context, whose loop next() must drive, is about to be added; and
   /// withdraws the announcement.

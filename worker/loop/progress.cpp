@@ -107,7 +107,7 @@ void Progress::start_timeline(const std::string& file) {
   auto opened = rank ? timeline_->open(file, *rank) : nullptr;
   with_lock([&](Attachment&, Time now) {
     timeline_->start(file, rank, std::move(opened), now);
-    tell_begun();
+    notify_begun();
   });
 }
 
@@ -117,7 +117,7 @@ void Progress::stop_timeline() {
   with_lock([&](Attachment&, Time now) {
     is_started = timeline_->is_started();
     stopped = timeline_->stop(now);
-    tell_begun();
+    notify_begun();
   });
   if (!is_started) throw Error(ErrorCode::kInvalidArgument, "there is no timeline to stop");
   if (stopped.file) stopped.file->close(stopped.last);  // without the lock, as disks may be slow
@@ -126,11 +126,11 @@ void Progress::stop_timeline() {
 void Progress::joins_as(std::uint16_t rank, Time now) {
   timeline_->joins_as(rank, now);
   first_rank_ = first_rank_.value_or(rank);
-  tell_begun();
+  notify_begun();
 }
 
-void Progress::tell_begun() {
-  for (LoopClient* client : clients_) client->membership().tell_begun(timeline_->is_on());
+void Progress::notify_begun() {
+  for (LoopClient* client : clients_) client->membership().notify_begun(timeline_->is_on());
 }
 
 void Progress::refuse_if_inherited() const {
@@ -148,7 +148,7 @@ void Progress::add(LoopClient& client, const std::string& whose) {
                   whose + " is joined already by this context: one communicator per job id, " +
                       std::to_string(job));
   clients_.push_back(&client);
-  client.membership().tell_begun(timeline_->is_on());
+  client.membership().notify_begun(timeline_->is_on());
 }
 
 /// Logs at level debug what the client has counted.

@@ -164,7 +164,7 @@ class Progress {
   std::size_t turn();
   std::size_t receive(Time& now);
   void receive_groups(Time now);
-  void tell_begun();
+  void notify_begun();
   void run();
   void sleep_while_others_drive();
 

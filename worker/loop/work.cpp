@@ -38,16 +38,16 @@ bool drive(Work::State& state, Time deadline) {
 bool Work::State::tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag) {
   const std::lock_guard lock(mutex_);
   if (done.load(std::memory_order_relaxed)) return false;
-  if (std::ranges::any_of(told_, [&](const auto& one) { return one.queue == queue; }))
+  if (std::ranges::any_of(receivers_, [&](const auto& one) { return one.queue == queue; }))
     throw Error(ErrorCode::kInvalidArgument, "CompletionQueue: the op is in it already");
-  told_.push_back({std::move(queue), tag});
+  receivers_.push_back({std::move(queue), tag});
   return true;
 }
 
 void Work::State::end() {
   const std::lock_guard lock(mutex_);
-  CompletionQueue::Impl::push(told_, done);
-  told_.clear();
+  CompletionQueue::Impl::push(receivers_, done);
+  receivers_.clear();
 }
 
 bool Work::done() const {

@@ -74,7 +74,7 @@ struct Work::State {
 
  private:
   std::mutex mutex_;  // guards what follows, and the change of `done`
-  std::vector<CompletionQueue::Impl::Told> told_;
+  std::vector<CompletionQueue::Impl::Receiver> receivers_;
 };
 
 /// The works of one client's ops that are not done. The caller of each function holds the loop's

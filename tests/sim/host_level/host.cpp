@@ -14,19 +14,19 @@ constexpr std::uint64_t kMostSlices = 2'000'000;
 }  // namespace
 
 Host::Host(const HostSizes& sizes_given, std::uint64_t seed)
-    : SharedMemory(sizes_given), random(seed), mates_(sizes.ranks) {
+    : SharedMemory(sizes_given), random(seed), peers_(sizes.ranks) {
   leave_chance_ = random.pick({0.05, 0.3, 0.8});
 }
 
 /// Unwinds the fibers that still run.
 Host::~Host() {
   is_over_ = true;
-  for (Mate& mate : mates_)
-    if (mate.fiber && !mate.fiber->ended()) mate.fiber->go_on();
+  for (Peer& peer : peers_)
+    if (peer.fiber && !peer.fiber->ended()) peer.fiber->go_on();
 }
 
 void Host::start(LocalRank rank, std::function<void()> body) {
-  mates_[rank].fiber = std::make_unique<Fiber>([this, rank, body = std::move(body)] {
+  peers_[rank].fiber = std::make_unique<Fiber>([this, rank, body = std::move(body)] {
     try {
       if (!is_over_) body();
     } catch (const Died&) {
@@ -38,23 +38,23 @@ void Host::start(LocalRank rank, std::function<void()> body) {
 }
 
 bool Host::ended() const {
-  return std::all_of(mates_.begin(), mates_.end(), [](const Mate& m) { return m.fiber->ended(); });
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& m) { return m.fiber->ended(); });
 }
 
 void Host::run() {
   for (std::uint64_t slice = 0; !ended(); ++slice) {
     require(slice < kMostSlices, "it does not end");
-    running_ = static_cast<LocalRank>(random.below(mates_.size()));
-    Mate& mate = mates_[running_];
-    if (mate.fiber->ended() || now < mate.stopped_until) {
+    running_ = static_cast<LocalRank>(random.below(peers_.size()));
+    Peer& peer = peers_[running_];
+    if (peer.fiber->ended() || now < peer.stopped_until) {
       if (random.chance(0.1)) now += std::chrono::microseconds(10);
       continue;
     }
     now += std::chrono::nanoseconds(random.below(2000));
-    mate.fiber->go_on();
+    peer.fiber->go_on();
     if (!problem_.empty()) throw Bug(problem_);
     // All have nothing to do except to wait.
-    if (resting_ > 4 * mates_.size()) {
+    if (resting_ > 4 * peers_.size()) {
       now += std::chrono::microseconds(random.below(5000));
       resting_ = 0;
     }
@@ -62,17 +62,17 @@ void Host::run() {
 }
 
 void Host::on_step(LocalRank) {
-  Mate& mate = mates_[running_];
+  Peer& peer = peers_[running_];
   if (is_over_) throw Died{};
-  if (mate.steps_to_unmap && (*mate.steps_to_unmap)-- == 0) {
-    mate.steps_to_unmap.reset();
+  if (peer.steps_to_unmap && (*peer.steps_to_unmap)-- == 0) {
+    peer.steps_to_unmap.reset();
     unmap_all(running_);
   }
-  if (mate.steps_to_death && (*mate.steps_to_death)-- == 0) throw Died{};
-  if (mate.steps_to_stop && (*mate.steps_to_stop)-- == 0) {
-    mate.steps_to_stop.reset();
-    mate.was_stopped = true;
-    mate.stopped_until = now + mate.stop_time;
+  if (peer.steps_to_death && (*peer.steps_to_death)-- == 0) throw Died{};
+  if (peer.steps_to_stop && (*peer.steps_to_stop)-- == 0) {
+    peer.steps_to_stop.reset();
+    peer.was_stopped = true;
+    peer.stopped_until = now + peer.stop_time;
   } else if (!random.chance(leave_chance_)) {
     return;
   }

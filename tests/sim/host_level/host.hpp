@@ -36,19 +36,19 @@ class Host final : public SharedMemory {
   void rest();
 
   /// In the middle of its work, after so many steps.
-  void kill_after(LocalRank rank, std::uint64_t steps) { mates_[rank].steps_to_death = steps; }
+  void kill_after(LocalRank rank, std::uint64_t steps) { peers_[rank].steps_to_death = steps; }
   void stop_after(LocalRank rank, std::uint64_t steps, Duration time) {
-    mates_[rank].steps_to_stop = steps;
-    mates_[rank].stop_time = time;
+    peers_[rank].steps_to_stop = steps;
+    peers_[rank].stop_time = time;
   }
-  /// Mates can no longer access its process.
-  void unmap_after(LocalRank rank, std::uint64_t steps) { mates_[rank].steps_to_unmap = steps; }
-  bool has_ended(LocalRank rank) const { return mates_[rank].fiber->ended(); }  ///< or has died
-  bool was_stopped(LocalRank rank) const { return mates_[rank].was_stopped; }
+  /// Peers can no longer access its process.
+  void unmap_after(LocalRank rank, std::uint64_t steps) { peers_[rank].steps_to_unmap = steps; }
+  bool has_ended(LocalRank rank) const { return peers_[rank].fiber->ended(); }  ///< or has died
+  bool was_stopped(LocalRank rank) const { return peers_[rank].was_stopped; }
 
  private:
   struct Died {};
-  struct Mate {
+  struct Peer {
     std::unique_ptr<Fiber> fiber;
     std::optional<std::uint64_t> steps_to_death, steps_to_stop, steps_to_unmap;
     Duration stop_time{};
@@ -61,7 +61,7 @@ class Host final : public SharedMemory {
   void on_change(LocalRank) override { resting_ = 0; }
   bool ended() const;
 
-  std::vector<Mate> mates_;
+  std::vector<Peer> peers_;
   LocalRank running_ = 0;
   std::size_t resting_ = 0;  // how many in succession have found nothing to do
   bool is_over_ = false;

@@ -407,11 +407,11 @@ class App {
   }
 
   void hear_of_ends() {
-    for (LocalRank mate = 0; mate < ranks(); ++mate)
-      if (mate != rank_ && (plan_.processes_end ? host_.has_ended(mate) : host_.is_dead(mate)) &&
-          !heard_of_[mate] && random_.chance(0.2)) {
-        heard_of_[mate] = true;
-        engine_->lost(mate, host_.now);
+    for (LocalRank peer = 0; peer < ranks(); ++peer)
+      if (peer != rank_ && (plan_.processes_end ? host_.has_ended(peer) : host_.is_dead(peer)) &&
+          !heard_of_[peer] && random_.chance(0.2)) {
+        heard_of_[peer] = true;
+        engine_->lost(peer, host_.now);
       }
   }
 

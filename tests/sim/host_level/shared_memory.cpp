@@ -14,7 +14,7 @@ class SimulatedBoard final : public worker::host::Board {
 
   void set(Word word, std::uint64_t value) override {
     step();
-    std::uint64_t& stored = mate(self_).words[static_cast<std::size_t>(word)];
+    std::uint64_t& stored = peer(self_).words[static_cast<std::size_t>(word)];
     require(value > stored, "a word does not rise");
     stored = value;
     memory_.on_change(self_);
@@ -22,7 +22,7 @@ class SimulatedBoard final : public worker::host::Board {
   }
   std::uint64_t word(LocalRank of, Word word) const override {
     step();
-    return mate(of).words[static_cast<std::size_t>(word)];
+    return peer(of).words[static_cast<std::size_t>(word)];
   }
 
   void call(OpNumber op, const Call& call) override {
@@ -49,24 +49,24 @@ class SimulatedBoard final : public worker::host::Board {
 
   void tell_farewell(const AbortInfo& why) override {
     step();
-    mate(self_).farewell = why;
+    peer(self_).farewell = why;
   }
   AbortInfo farewell(LocalRank of) const override {
     step();
-    return mate(of).farewell;
+    return peer(of).farewell;
   }
 
   std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) override {
     step();
-    const auto found = mate(rank).regions.find(place.region);
-    if (found == mate(rank).regions.end() || place.offset > found->second.size() ||
+    const auto found = peer(rank).regions.find(place.region);
+    if (found == peer(rank).regions.end() || place.offset > found->second.size() ||
         bytes > found->second.size() - place.offset)
       return nullptr;
     return found->second.data() + place.offset;
   }
   std::byte* slot(LocalRank of, std::uint64_t piece) override {
     step();
-    return mate(of).slots.data() + piece % memory_.sizes.slots * memory_.sizes.slot_bytes;
+    return peer(of).slots.data() + piece % memory_.sizes.slots * memory_.sizes.slot_bytes;
   }
 
   Copied read(LocalRank from, std::span<const Transfer> transfers) override {
@@ -81,7 +81,7 @@ class SimulatedBoard final : public worker::host::Board {
   }
   /// The check before it and its start are one step.
   Copied write(LocalRank to, std::span<const Transfer> transfers) override {
-    require(!mate(to).has_parted, "a rank that has parted is written to");
+    require(!peer(to).has_parted, "a rank that has parted is written to");
     for (const Transfer& transfer : transfers) {
       const Copied copied = reach(to, transfer);
       if (copied != Copied::kAll) return copied;
@@ -94,39 +94,39 @@ class SimulatedBoard final : public worker::host::Board {
 
   void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override {
     step();
-    at(mate(self_).blocks, piece) = {piece, blocks};
+    at(peer(self_).blocks, piece) = {piece, blocks};
   }
   std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override {
     step();
-    return read(mate(of).blocks, piece);
+    return read(peer(of).blocks, piece);
   }
   void tell_sums(std::uint64_t piece, std::uint64_t blocks) override {
     step();
-    at(mate(self_).sums, piece) = {piece, blocks};
+    at(peer(self_).sums, piece) = {piece, blocks};
   }
   std::uint64_t sums(LocalRank of, std::uint64_t piece) const override {
     step();
-    return read(mate(of).sums, piece);
+    return read(peer(of).sums, piece);
   }
 
   void tell_count(LocalRank of, std::uint64_t blocks) override {
     step();
-    mate(self_).counts[of] = blocks;
+    peer(self_).counts[of] = blocks;
   }
   std::uint64_t count(LocalRank by, LocalRank of) const override {
     step();
-    return mate(by).counts[of];
+    return peer(by).counts[of];
   }
   void tell_negative_zeros(LocalRank of, std::uint64_t pieces) override {
     step();
-    mate(self_).negative_zeros[of] = pieces;
+    peer(self_).negative_zeros[of] = pieces;
   }
   std::uint64_t negative_zeros(LocalRank by, LocalRank of) const override {
     step();
-    return mate(by).negative_zeros[of];
+    return peer(by).negative_zeros[of];
   }
 
-  void part() override { mate(self_).has_parted = true; }
+  void part() override { peer(self_).has_parted = true; }
 
  private:
   void step() const { memory_.on_step(self_); }
@@ -142,34 +142,34 @@ class SimulatedBoard final : public worker::host::Board {
   }
   Copied reach(LocalRank rank, const Transfer& transfer) const {
     require(rank != self_, "a rank reaches its own process");
-    if (mate(rank).is_dead) return Copied::kProcessGone;
+    if (peer(rank).is_dead) return Copied::kProcessGone;
     const std::byte* const begin = memory_at(transfer);
-    const auto& mapped = mate(rank).mapped;
+    const auto& mapped = peer(rank).mapped;
     require(std::any_of(mapped.begin(), mapped.end(),
                         [&](const std::span<std::byte>& memory) {
                           return begin >= memory.data() &&
                                  begin + transfer.bytes <= memory.data() + memory.size();
                         }),
             "a rank reaches beyond a tensor");
-    return mate(rank).is_unmapped ? Copied::kNotMapped : Copied::kAll;
+    return peer(rank).is_unmapped ? Copied::kNotMapped : Copied::kAll;
   }
-  SharedMemory::Mate& mate(LocalRank rank) const { return memory_.mates_[rank]; }
+  SharedMemory::Peer& peer(LocalRank rank) const { return memory_.peers_[rank]; }
   SharedMemory::Entry& entry_of(LocalRank rank, OpNumber op) const {
-    return mate(rank).calls[op % memory_.sizes.calls];
+    return peer(rank).calls[op % memory_.sizes.calls];
   }
 
   SharedMemory& memory_;
   const LocalRank self_;
 };
 
-SharedMemory::SharedMemory(const HostSizes& sizes_given) : sizes(sizes_given), mates_(sizes.ranks) {
-  for (Mate& mate : mates_) {
-    mate.calls.resize(sizes.calls);
-    mate.slots.resize(sizes.slots * sizes.slot_bytes);
-    mate.blocks.resize(sizes.blocks);
-    mate.sums.resize(sizes.blocks);
-    mate.counts.resize(sizes.ranks + 1u);
-    mate.negative_zeros.resize(sizes.ranks);
+SharedMemory::SharedMemory(const HostSizes& sizes_given) : sizes(sizes_given), peers_(sizes.ranks) {
+  for (Peer& peer : peers_) {
+    peer.calls.resize(sizes.calls);
+    peer.slots.resize(sizes.slots * sizes.slot_bytes);
+    peer.blocks.resize(sizes.blocks);
+    peer.sums.resize(sizes.blocks);
+    peer.counts.resize(sizes.ranks + 1u);
+    peer.negative_zeros.resize(sizes.ranks);
   }
 }
 
@@ -178,12 +178,12 @@ std::unique_ptr<worker::host::Board> SharedMemory::board_of(LocalRank rank) {
 }
 
 std::uint64_t SharedMemory::share(LocalRank rank, std::span<std::byte> memory) {
-  mates_[rank].regions.emplace(next_region_, memory);
+  peers_[rank].regions.emplace(next_region_, memory);
   return next_region_++;
 }
 
 void SharedMemory::unmap(LocalRank rank, std::span<std::byte> memory) {
-  std::vector<std::span<std::byte>>& mapped = mates_[rank].mapped;
+  std::vector<std::span<std::byte>>& mapped = peers_[rank].mapped;
   const auto found = std::ranges::find_if(mapped, [memory](const auto& each) {
     return each.data() == memory.data() && each.size() == memory.size();
   });

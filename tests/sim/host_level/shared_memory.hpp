@@ -41,18 +41,18 @@ class SharedMemory {
 
   /// A region of the rank, in which those of its tensors lie that others may access.
   std::uint64_t share(LocalRank rank, std::span<std::byte> memory);
-  void share_no_more(LocalRank rank, std::uint64_t region) { mates_[rank].regions.erase(region); }
+  void share_no_more(LocalRank rank, std::uint64_t region) { peers_[rank].regions.erase(region); }
 
   /// Memory of the rank's process. It must be unmapped as often as it was mapped.
-  void map(LocalRank rank, std::span<std::byte> memory) { mates_[rank].mapped.push_back(memory); }
+  void map(LocalRank rank, std::span<std::byte> memory) { peers_[rank].mapped.push_back(memory); }
   void unmap(LocalRank rank, std::span<std::byte> memory);
-  /// Mates can no longer access its process.
-  void unmap_all(LocalRank rank) { mates_[rank].is_unmapped = true; }
+  /// Peers can no longer access its process.
+  void unmap_all(LocalRank rank) { peers_[rank].is_unmapped = true; }
 
   /// Its process has ended.
-  void end(LocalRank rank) { mates_[rank].is_dead = true; }
-  bool is_dead(LocalRank rank) const { return mates_[rank].is_dead; }
-  bool has_parted(LocalRank rank) const { return mates_[rank].has_parted; }
+  void end(LocalRank rank) { peers_[rank].is_dead = true; }
+  bool is_dead(LocalRank rank) const { return peers_[rank].is_dead; }
+  bool has_parted(LocalRank rank) const { return peers_[rank].has_parted; }
 
  protected:
   /// Called before and after each read or write of the rank.
@@ -71,7 +71,7 @@ class SharedMemory {
     std::uint64_t piece = 0;
     std::uint64_t blocks = 0;
   };
-  struct Mate {
+  struct Peer {
     std::array<std::uint64_t, worker::host::kWords> words{};
     std::vector<Entry> calls;
     AbortInfo farewell;
@@ -85,7 +85,7 @@ class SharedMemory {
     bool is_unmapped = false;
   };
 
-  std::vector<Mate> mates_;
+  std::vector<Peer> peers_;
   std::uint64_t next_region_ = 1;
 };
 

@@ -30,18 +30,18 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// Bytes to copy between this process and the process of a mate: another rank of the same host.
+/// Bytes to copy between this process and the process of a peer: another rank of the same host.
 struct Transfer {
   std::byte* here = nullptr;
-  std::uint64_t there = 0;  ///< an address in the mate's process, which may be wrong
+  std::uint64_t there = 0;  ///< an address in the peer's process, which may be wrong
   std::size_t bytes = 0;
 };
 
 /// The outcome of transfers.
 enum class Copied : std::uint8_t {
   kAll,
-  kNotMapped,    ///< the mate's process has no such memory, or does not permit access any more
-  kProcessGone,  ///< the mate's process has ended
+  kNotMapped,    ///< the peer's process has no such memory, or does not permit access any more
+  kProcessGone,  ///< the peer's process has ended
 };
 
 /// The same on all ranks.
@@ -81,7 +81,7 @@ struct Call {
 /// The counters that each rank publishes. They never decrease. Pieces are numbered over all ops of
 /// the job.
 enum class Word : std::uint8_t {
-  kGiven,     ///< mates can read its elements of all pieces below this number
+  kGiven,     ///< peers can read its elements of all pieces below this number
   kSummed,    ///< all pieces that it sums and that lie below this number are stored in every tensor
   kFinished,  ///< all ops below this number are complete here
   kOver,      ///< holds a value of Over
@@ -119,7 +119,7 @@ class Board {
   virtual std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) = 0;
   /// A rank's slot for a piece. All pieces with the same number modulo `slots` share it.
   virtual std::byte* slot(LocalRank of, std::uint64_t piece) = 0;
-  /// Copies from the process of a mate, or to it. When that fails, a part may have been copied.
+  /// Copies from the process of a peer, or to it. When that fails, a part may have been copied.
   virtual Copied read(LocalRank from, std::span<const Transfer> transfers) = 0;
   virtual Copied write(LocalRank to, std::span<const Transfer> transfers) = 0;
 

@@ -75,12 +75,13 @@ std::uint64_t address_of(const std::byte* memory) {
 Engine::Engine(Config config, Board& board)
     : config_(std::move(config)),
       board_(board),
-      remote_(board, mates(), config_.sizes.slot_bytes),
-      counts_(mates() + 1),
-      negative_zeros_(mates()) {
+      remote_(board, local_ranks(), config_.sizes.slot_bytes),
+      counts_(local_ranks() + 1),
+      negative_zeros_(local_ranks()) {
   assert(config_.sizes.calls > 0 && config_.sizes.slots > 0 &&
          config_.sizes.blocks >= config_.sizes.slots);
-  assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
+  assert(config_.self < local_ranks() &&
+         std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
 }
 
 // ------------------------------------------------------------------------------------------ calls
@@ -89,7 +90,7 @@ OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts, bool 
   const OpNumber number = belongs_to_last ? next_number_ - 1 : next_number_++;
   SharesOptions options{
       .ranks = config_.ranks,
-      .divisor = config_.divisor != 0 ? config_.divisor : static_cast<std::uint16_t>(mates()),
+      .divisor = config_.divisor != 0 ? config_.divisor : static_cast<std::uint16_t>(local_ranks()),
       .op = number,
       .block_elements = block_elements(request),
       .limits = {config_.least_piece_bytes, config_.sizes.slot_bytes}};
@@ -108,8 +109,8 @@ std::deque<Engine::Op>::const_iterator Engine::find(OpNumber number) const {
   return std::find_if(ops_.begin(), ops_.end(), [&](const Op& op) { return op.number == number; });
 }
 
-void Engine::tell_begun(bool is_told) {
-  tells_begun_ = is_told;
+void Engine::notify_begun(bool is_wanted) {
+  notifies_begun_ = is_wanted;
   begun_.clear();
 }
 
@@ -126,7 +127,7 @@ bool Engine::call_next() {
   if (called_ == first_op_ + ops_.size()) return false;
   if (called_ == call_limit_) {
     std::uint64_t finished = first_op_;
-    for (LocalRank rank = 0; rank < mates(); ++rank)
+    for (LocalRank rank = 0; rank < local_ranks(); ++rank)
       finished = std::min(finished, board_.word(rank, Word::kFinished));
     call_limit_ = std::max(call_limit_, finished + config_.sizes.calls);
     if (called_ == call_limit_) return false;
@@ -190,15 +191,17 @@ void Engine::tell_places(const Op& op, Call& call) const {
 // --------------------------------------------------------------------------------------- the sums
 /// False if some rank has not called it yet.
 bool Engine::begin(Op& op, Time now) {
-  for (LocalRank rank = 0; rank < mates(); ++rank)
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
     if (!board_.has_called(rank, first_op_)) return false;
   std::vector<Call> calls;
-  calls.reserve(mates());
-  for (LocalRank rank = 0; rank < mates(); ++rank) calls.push_back(board_.called(rank, first_op_));
+  calls.reserve(local_ranks());
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
+    calls.push_back(board_.called(rank, first_op_));
   op.has_begun = true;
-  if (tells_begun_) begun_.push_back(op.number);
+  if (notifies_begun_) begun_.push_back(op.number);
   op.first_piece = op.given = op.taken = pieces_ended_;
-  op.own_piece = op.first_piece + (config_.self + mates() - op.first_piece % mates()) % mates();
+  op.own_piece = op.first_piece +
+                 (config_.self + local_ranks() - op.first_piece % local_ranks()) % local_ranks();
   if (const auto why = disagreement(calls)) {
     fail(*why, now);
   } else if (is_inline(op)) {
@@ -240,7 +243,7 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
     if (call.tells_blocks != 0) elements.blocks = call.blocks;
   }
   of_rank[config_.self].output = sums.data();
-  std::vector<std::uint64_t> counts(mates() + 1);
+  std::vector<std::uint64_t> counts(local_ranks() + 1);
   const std::uint64_t blocks = op.shares.sum(piece, of_rank, counts);
   op.statistics.blocks_sent = counts[config_.self];
   op.statistics.blocks_received = counts.back();
@@ -255,15 +258,15 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
 void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.pieces = op.shares.pieces();
   if (op.pieces == 0) return;
-  op.of_rank.resize(mates());
-  op.remote.resize(mates());
-  op.tells_blocks.resize(mates());
+  op.of_rank.resize(local_ranks());
+  op.remote.resize(local_ranks());
+  op.tells_blocks.resize(local_ranks());
   op.zeros_are_there = op.request.zeros_are_there ||
                        is_in_place(op.shares, config_.self, address_of(op.request.input),
                                    address_of(op.request.output));
-  for (LocalRank rank = 0; rank < mates(); ++rank) {
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank) {
     if (!place(op, rank, calls[rank])) {
-      look_at_mates(now);  // the rank may have ended and published why
+      look_at_peers(now);  // the rank may have ended and published why
       return fail({.reason = wire::AbortReason::kRankDisconnected,
                    .field = wire::Field::kSharedMemory,
                    .rank_a = config_.ranks[rank]},
@@ -342,7 +345,7 @@ bool Engine::give(Op& op) {
 /// Copies a piece that others have summed out of its slot, and takes their bitmap of it.
 bool Engine::take(Op& op) {
   if (op.taken == op.end_piece() || op.taken == op.given || !is_summed(op, op.taken)) return false;
-  const auto by = static_cast<LocalRank>(op.taken % mates());
+  const auto by = static_cast<LocalRank>(op.taken % local_ranks());
   const ElementRange range = range_of(op, op.taken);
   const std::uint64_t blocks = board_.sums(by, op.taken);
   if (uses_slots(op))
@@ -370,9 +373,9 @@ void Engine::take_blocks(const Op& op, const ElementRange& range, std::uint64_t 
 bool Engine::sum_next(Op& op, Time now) {
   const std::uint64_t piece = op.own_piece;
   if (piece >= op.end_piece()) return false;
-  for (LocalRank rank = 0; rank < mates(); ++rank)
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
     if ((rank == config_.self ? op.given : board_.word(rank, Word::kGiven)) <= piece) return false;
-  for (LocalRank rank = 0; rank < mates(); ++rank) {
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank) {
     Elements& elements = op.of_rank[rank];
     if (elements.is_piece && !op.remote[rank])
       elements.input = elements.output = board_.slot(rank, piece);
@@ -385,14 +388,14 @@ bool Engine::sum_next(Op& op, Time now) {
   if (!store(op, piece, blocks, own ? own : remote_.sums(), now)) return true;
   board_.tell_sums(piece, blocks);
   if (op.shares.has_blocks()) tell_counts(op);
-  op.own_piece += mates();
+  op.own_piece += local_ranks();
   board_.set(Word::kSummed, piece + 1);
   return true;
 }
 
 void Engine::tell_counts(const Op& op) {
-  for (LocalRank of = 0; of <= mates(); ++of) board_.tell_count(of, counts_[of]);
-  for (LocalRank of = 0; of < mates(); ++of)
+  for (LocalRank of = 0; of <= local_ranks(); ++of) board_.tell_count(of, counts_[of]);
+  for (LocalRank of = 0; of < local_ranks(); ++of)
     if (op.shares.has_negative_zero(of)) board_.tell_negative_zeros(of, ++negative_zeros_[of]);
 }
 
@@ -411,7 +414,7 @@ std::byte* Engine::own_sums(const Op& op, std::uint64_t piece) const {
 /// Copies a piece from the processes of other ranks to our memory, where it is summed. False if the
 /// job has failed.
 bool Engine::fetch(Op& op, std::uint64_t piece, Time now) {
-  for (LocalRank rank = 0; rank < mates(); ++rank) {
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank) {
     if (!op.remote[rank]) continue;
     const std::uint64_t blocks = op.of_rank[rank].blocks.value_or(kAllBlocks);
     const Copied copied =
@@ -424,7 +427,7 @@ bool Engine::fetch(Op& op, std::uint64_t piece, Time now) {
 /// Copies the sums of a piece to the processes of other ranks. Where a rank has failed, its
 /// tensor's memory may have another use by now.
 bool Engine::store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now) {
-  for (LocalRank rank = 0; rank < mates(); ++rank) {
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank) {
     if (!op.remote[rank]) continue;
     const bool takes_part = board_.word(rank, Word::kOver) == static_cast<std::uint64_t>(Over::kNo);
     const Copied copied = takes_part ? remote_.write(op.shares, rank, *op.remote[rank],
@@ -435,38 +438,38 @@ bool Engine::store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte*
   return true;
 }
 
-bool Engine::check_copied(LocalRank mate, Copied copied, Time now) {
+bool Engine::check_copied(LocalRank peer, Copied copied, Time now) {
   if (copied == Copied::kAll) return true;
-  look_at_mates(now);  // the rank may have failed and published why
-  if (copied == Copied::kProcessGone) lost(mate, now);
+  look_at_peers(now);  // the rank may have failed and published why
+  if (copied == Copied::kProcessGone) lost(peer, now);
   fail({.reason = wire::AbortReason::kRankDisconnected,
         .field = wire::Field::kMemory,
-        .rank_a = config_.ranks[mate]},
+        .rank_a = config_.ranks[peer]},
        now);
   return false;
 }
 
 bool Engine::is_summed(const Op& op, std::uint64_t piece) const {
-  const auto by = static_cast<LocalRank>(piece % mates());
+  const auto by = static_cast<LocalRank>(piece % local_ranks());
   return by == config_.self ? op.own_piece > piece : board_.word(by, Word::kSummed) > piece;
 }
 
 bool Engine::is_done(const Op& op) const {
   const std::uint64_t end = op.end_piece();
   if (op.taken != end) return false;
-  for (std::uint64_t piece = end - std::min<std::uint64_t>(op.pieces, mates()); piece < end;
+  for (std::uint64_t piece = end - std::min<std::uint64_t>(op.pieces, local_ranks()); piece < end;
        ++piece)
     if (!is_summed(op, piece)) return false;  // the last piece of each rank
   return true;
 }
 
-/// Whether the mate has done all that the op needs of it, as a rank that leaves in order has.
-bool Engine::has_all_of(const Op& op, LocalRank mate) const {
-  if (!op.has_begun) return called_ != first_op_ && board_.has_called(mate, first_op_);
-  if (op.pieces != 0 && board_.word(mate, Word::kGiven) < op.end_piece()) return false;
-  const std::uint64_t last = std::min<std::uint64_t>(op.pieces, mates());
+/// Whether the peer has done all that the op needs of it, as a rank that leaves in order has.
+bool Engine::has_all_of(const Op& op, LocalRank peer) const {
+  if (!op.has_begun) return called_ != first_op_ && board_.has_called(peer, first_op_);
+  if (op.pieces != 0 && board_.word(peer, Word::kGiven) < op.end_piece()) return false;
+  const std::uint64_t last = std::min<std::uint64_t>(op.pieces, local_ranks());
   for (std::uint64_t piece = op.end_piece() - last; piece < op.end_piece(); ++piece)
-    if (piece % mates() == mate && !is_summed(op, piece)) return false;
+    if (piece % local_ranks() == peer && !is_summed(op, piece)) return false;
   return true;
 }
 
@@ -485,8 +488,8 @@ void Engine::count(Op& op) {
     s.blocks_received = blocks_of(op.shares.lacking_bytes(config_.self));
   } else if (op.pieces != 0) {
     std::uint64_t own = 0, sums = 0, negative_zeros = 0;
-    const auto all = static_cast<LocalRank>(mates());
-    for (LocalRank by = 0; by < mates(); ++by) {
+    const auto all = static_cast<LocalRank>(local_ranks());
+    for (LocalRank by = 0; by < local_ranks(); ++by) {
       const bool by_us = by == config_.self;
       own += by_us ? counts_[by] : board_.count(by, config_.self);
       sums += by_us ? counts_.back() : board_.count(by, all);
@@ -525,7 +528,7 @@ bool Engine::turn(Time now) {
     complete(ops_.front());
     any = true;
   }
-  look_at_mates(now);
+  look_at_peers(now);
   if (state_ == State::kActive) end_overdue(now);
   if (state_ == State::kEnding) return end_if_alone(now) || any;
   while (call_next()) any = true;
@@ -553,22 +556,22 @@ bool Engine::turn(Time now) {
 }
 
 // ---------------------------------------------------------------------------------------- the end
-void Engine::look_at_mates(Time now) {
-  for (LocalRank mate = 0; mate < mates() && state_ == State::kActive; ++mate) {
-    if (mate == config_.self) continue;
-    switch (static_cast<Over>(board_.word(mate, Word::kOver))) {
+void Engine::look_at_peers(Time now) {
+  for (LocalRank peer = 0; peer < local_ranks() && state_ == State::kActive; ++peer) {
+    if (peer == config_.self) continue;
+    switch (static_cast<Over>(board_.word(peer, Word::kOver))) {
       case Over::kNo:
         break;
       case Over::kLeft:
-        if (!ops_.empty() && !has_all_of(ops_.front(), mate))
+        if (!ops_.empty() && !has_all_of(ops_.front(), peer))
           fail({.reason = wire::AbortReason::kRankLeft,
-                .rank_a = config_.ranks[mate],
-                .value_a = std::min(board_.farewell(mate).value_a, kLastDeparture)},
+                .rank_a = config_.ranks[peer],
+                .value_a = std::min(board_.farewell(peer).value_a, kLastDeparture)},
                now);
         break;
       case Over::kFailed:
       default:
-        fail(board_.farewell(mate), now);
+        fail(board_.farewell(peer), now);
     }
   }
 }
@@ -592,7 +595,7 @@ RankSet Engine::awaited() const {
   if (ops_.empty()) return ranks;
   const Op& op = ops_.front();
   const auto insert_if = [&](auto&& is_late) {
-    for (LocalRank rank = 0; rank < mates(); ++rank)
+    for (LocalRank rank = 0; rank < local_ranks(); ++rank)
       if (rank != config_.self && is_late(rank)) ranks.insert(config_.ranks[rank]);
   };
   if (!op.has_begun) {
@@ -602,7 +605,7 @@ RankSet Engine::awaited() const {
   for (std::uint64_t piece = op.first_piece; piece < op.end_piece(); ++piece) {
     if (is_summed(op, piece)) continue;
     insert_if([&](LocalRank rank) { return board_.word(rank, Word::kGiven) <= piece; });
-    if (ranks.empty()) insert_if([&](LocalRank rank) { return piece % mates() == rank; });
+    if (ranks.empty()) insert_if([&](LocalRank rank) { return piece % local_ranks() == rank; });
     break;
   }
   return ranks;
@@ -613,7 +616,7 @@ RankSet Engine::awaited(OpNumber number) const {
   if (op == ops_.end() || op == ops_.begin()) return awaited();
   const OpNumber counted = first_op_ + static_cast<OpNumber>(op - ops_.begin());
   RankSet ranks;
-  for (LocalRank rank = 0; rank < mates(); ++rank)
+  for (LocalRank rank = 0; rank < local_ranks(); ++rank)
     if (rank != config_.self && !board_.has_called(rank, counted))
       ranks.insert(config_.ranks[rank]);
   return ranks;
@@ -634,14 +637,14 @@ Time Engine::next_deadline() const {
   return due;
 }
 
-void Engine::lost(LocalRank mate, Time now) {
-  const auto over = static_cast<Over>(board_.word(mate, Word::kOver));
+void Engine::lost(LocalRank peer, Time now) {
+  const auto over = static_cast<Over>(board_.word(peer, Word::kOver));
   if (over == Over::kLeft) return;
-  lost_.insert(Rank{mate});
-  if (over == Over::kFailed) return fail(board_.farewell(mate), now);
+  lost_.insert(Rank{peer});
+  if (over == Over::kFailed) return fail(board_.farewell(peer), now);
   fail({.reason = wire::AbortReason::kRankDisconnected,
         .field = wire::Field::kRank,
-        .rank_a = config_.ranks[mate]},
+        .rank_a = config_.ranks[peer]},
        now);
 }
 
@@ -666,7 +669,7 @@ void Engine::abort(const Error& why, const AbortInfo& cause, Time now) {
 }
 
 void Engine::end_for(const AbortInfo& what, Time now) {
-  look_at_mates(now);
+  look_at_peers(now);
   fail(what, now);
 }
 
@@ -686,9 +689,9 @@ void Engine::fail(const Error& error, const AbortInfo& why, Time now) {
 
 /// Waits until no other rank can access our tensors any more.
 bool Engine::end_if_alone(Time now) {
-  for (LocalRank mate = 0; mate < mates() && !ops_.empty(); ++mate) {
-    if (mate == config_.self || lost_.contains(Rank{mate}) ||
-        board_.word(mate, Word::kOver) != static_cast<std::uint64_t>(Over::kNo))
+  for (LocalRank peer = 0; peer < local_ranks() && !ops_.empty(); ++peer) {
+    if (peer == config_.self || lost_.contains(Rank{peer}) ||
+        board_.word(peer, Word::kOver) != static_cast<std::uint64_t>(Over::kNo))
       continue;
     if (now < part_due_) return false;
     board_.part();

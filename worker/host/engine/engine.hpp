@@ -32,7 +32,7 @@
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
 #include "worker/host/engine/board.hpp"
-#include "worker/host/engine/mate_memory.hpp"
+#include "worker/host/engine/peer_memory.hpp"
 #include "worker/host/engine/remote_pieces.hpp"
 #include "worker/host/engine/shares.hpp"
 
@@ -58,7 +58,7 @@ struct Config {
   static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
 };
 
-class Engine final : public MateMemory {
+class Engine final : public PeerMemory {
  public:
   enum class State {
     kActive,
@@ -85,20 +85,20 @@ class Engine final : public MateMemory {
   /// Nothing is due before, unless another rank publishes something new.
   Time next_deadline() const;
 
-  /// The process of a mate has ended: it cannot write any more.
-  void lost(LocalRank mate, Time now);
+  /// The process of a peer has ended: it cannot write any more.
+  void lost(LocalRank peer, Time now);
   /// Leaves the job; with ops pending, ends it.
   void leave(Time now, Departure departure = Departure::kByChoice);
   /// Ends the job for all ranks, with `cause`.
   void abort(const Error& why, const AbortInfo& cause, Time now);
-  /// Ends the job for a fault of a mate, unless a rank has ended, whose reason says more.
+  /// Ends the job for a fault of a peer, unless a rank has ended, whose reason says more.
   void end_for(const AbortInfo& what, Time now);
 
   std::optional<Place> place_of(std::span<const std::byte> bytes) override {
     return config_.place_of(bytes);
   }
-  const std::byte* read_at(LocalRank mate, const Place& place, std::uint64_t bytes) override {
-    return board_.bytes_at(mate, place, bytes);
+  const std::byte* read_at(LocalRank peer, const Place& place, std::uint64_t bytes) override {
+    return board_.bytes_at(peer, place, bytes);
   }
 
   State state() const { return state_; }
@@ -109,7 +109,7 @@ class Engine final : public MateMemory {
   bool has_completions() const { return !completions_.empty(); }
   /// Ops that all ranks have called since the last time. They are collected only when this is
   /// switched on.
-  void tell_begun(bool is_told);
+  void notify_begun(bool is_wanted);
   std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
   bool has_begun() const { return !begun_.empty(); }
   /// The ranks of the job for which its first op waits now.
@@ -142,7 +142,7 @@ class Engine final : public MateMemory {
     std::uint64_t end_piece() const { return first_piece + pieces; }
   };
 
-  std::size_t mates() const { return config_.ranks.size(); }  // including ourselves
+  std::size_t local_ranks() const { return config_.ranks.size(); }  // including ourselves
   std::uint32_t block_elements(const OpRequest& request) const;
   std::deque<Op>::const_iterator find(OpNumber number) const;
   static bool is_inline(const Op& op);
@@ -177,14 +177,14 @@ class Engine final : public MateMemory {
   bool fetch(Op& op, std::uint64_t piece, Time now);
   std::byte* own_sums(const Op& op, std::uint64_t piece) const;
   bool store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now);
-  bool check_copied(LocalRank mate, Copied copied, Time now);
+  bool check_copied(LocalRank peer, Copied copied, Time now);
   bool is_summed(const Op& op, std::uint64_t piece) const;
   bool is_done(const Op& op) const;
-  bool has_all_of(const Op& op, LocalRank mate) const;
+  bool has_all_of(const Op& op, LocalRank peer) const;
   void complete(Op& op);
   void count(Op& op);
 
-  void look_at_mates(Time now);
+  void look_at_peers(Time now);
   void end_overdue(Time now);
   void fail(const AbortInfo& why, Time now);
   void fail(const Error& error, const AbortInfo& why, Time now);
@@ -207,7 +207,7 @@ class Engine final : public MateMemory {
   std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // as counted by all, in ops that are complete
   std::uint64_t counted_negative_zeros_ = 0;          // of our own
   std::vector<Completion> completions_;
-  bool tells_begun_ = false;
+  bool notifies_begun_ = false;
   std::vector<OpNumber> begun_;
   RankSet lost_;  // local ranks
   std::optional<Error> failure_;

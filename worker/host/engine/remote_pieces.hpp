@@ -12,7 +12,7 @@
 
 namespace sluice::worker::host {
 
-/// The tensor of a mate, by addresses in its process.
+/// The tensor of a peer, by addresses in its process.
 struct RemoteTensor {
   std::uint64_t input = 0;
   std::uint64_t output = 0;

@@ -69,7 +69,7 @@ ElementRange common(const ElementRange& a, const ElementRange& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Counts the first `first` bits only: the others may be anything that a mate wrote.
+/// Counts the first `first` bits only: the others may be anything that a peer wrote.
 std::uint64_t count_of(std::uint64_t blocks, std::uint32_t first) {
   return static_cast<std::uint64_t>(
       std::popcount(first == 64 ? blocks : blocks & ~(kAllBlocks << first)));

@@ -36,7 +36,7 @@ constexpr std::uint64_t kSlots = 3;
 constexpr std::uint64_t kBlocks = 5;
 constexpr std::uint64_t kMostElements = 500;
 
-/// What the input says is what mates have told. Memory is as long as it must be, to the byte.
+/// What the input says is what peers have told. Memory is as long as it must be, to the byte.
 class Hostile final : public Board {
  public:
   Hostile(Input& input, LocalRank ranks, LocalRank self) : input_(input), self_(self) {
@@ -176,10 +176,10 @@ class Target {
   void run() {
     while (!input_.empty() && engine_.state() != Engine::State::kOver) act();
     if (leave_) board_.all_leave();
-    for (LocalRank mate = 0; mate < ranks_; ++mate)
-      if (mate != self_) engine_.lost(mate, now_);
+    for (LocalRank peer = 0; peer < ranks_; ++peer)
+      if (peer != self_) engine_.lost(peer, now_);
     for (int turn = 0; engine_.state() != Engine::State::kOver; ++turn) {
-      sim::require(turn < 100, "an engine ends when all its mates are gone");
+      sim::require(turn < 100, "an engine ends when all its peers are gone");
       if (engine_.pending_ops() == 0) engine_.leave(now_);
       now_ = after(now_, std::chrono::milliseconds(100));
       engine_.turn(now_);
