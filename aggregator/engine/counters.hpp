@@ -39,7 +39,7 @@ namespace sluice::aggregator {
       "Jobs whose ranks were all told to join the next aggregator, as this one ends.")            \
   row(joins_refused, "Joins that were refused.")                                                  \
   row(stragglers_seen, "Times that a rank was waited for longer than straggler-warning-ms.")      \
-  row(group_unreachable, "Times that a rank did not receive its multicast group, or lost many of its packets.")
+  row(group_unreachable, "Times that a rank lost its multicast group, or many of its packets.")
 // clang-format on
 
 struct Counters {
