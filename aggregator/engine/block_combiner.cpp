@@ -31,14 +31,16 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
       Geometry::make(shape.element_count, WireType(shape.wire_type), shape.block_elements,
                      session.payload_bytes, session.streams, packet.as<wire::Data>().op);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(stream)) return false;
-  const std::uint32_t stride = geometry.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    const std::uint32_t first = geometry.first_index(stream, c++).value;
-    const bool on_column = column.index == kNoBlock.value || (column.index - first) % stride == 0;
-    if (resumed ? !on_column : column.index != first) return false;
+    const BlockIndex index{column.index};
+    const bool on_column =
+        index == kNoBlock || geometry.column_of(index) == geometry.first_column(stream) + c;
+    if (resumed ? !on_column : index != geometry.first_index(stream, c)) return false;
+    ++c;
   }
   shape_ = shape;
   geometry_ = geometry;
+  first_column_ = geometry.first_column(stream);
   rounder_ = {.seed = packet.descriptor()->rounding_seed, .op = packet.as<wire::Data>().op};
   const ElementType element = geometry.type.element();
   const auto reduction = static_cast<Reduction>(packet.descriptor()->reduction);

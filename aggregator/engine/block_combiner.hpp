@@ -95,6 +95,7 @@ class BlockCombiner {
 
   wire::Shape shape_{};
   Geometry geometry_{};
+  std::uint32_t first_column_ = 0;  // of the stream, as the geometry counts them
   numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
   std::size_t accumulator_bytes_ = 0;  // of an element
@@ -115,8 +116,8 @@ inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex
     const bool has_block = column.flags != 0;
     if (index != current_[c]) return false;
     if (!next.empty() && has_block && next[c] != index) return false;  // an owner's may prove zero
-    if (column.next != kNoBlock.value && !geometry_.in_one_column(column.next - index.value))
-      return false;
+    const BlockIndex after{column.next};
+    if (after != kNoBlock && geometry_.column_of(after) != first_column_ + c) return false;
     ++c;
   }
   return true;
@@ -148,7 +149,6 @@ inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& 
     std::uint64_t all = 0;
     std::uint64_t last = 0;  // how often the tensor's last block, the only one that may be short
   } contributed, summed, dense;
-  const std::uint32_t stride = geometry_.stride();
   const std::uint32_t last = geometry_.blocks - 1;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     if (current_[c] == kNoBlock) continue;
@@ -156,11 +156,8 @@ inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& 
     const std::uint32_t owners = owners_[c];
     contributed.all += owners;
     summed.all += owners != 0;
-    const std::uint32_t end = next[c] == kNoBlock ? geometry_.blocks : next[c].value;
-    const std::uint32_t passed =  // usually the next block is wanted, which needs no division
-        end - current <= stride ? 1 : (end - current - 1) / stride + 1;
-    dense.all += passed;
-    dense.last += current + (passed - 1) * stride == last;
+    dense.all += geometry_.blocks_between(current_[c], next[c]);
+    dense.last += next[c] == kNoBlock && geometry_.column_of(BlockIndex{last}) == first_column_ + c;
     if (current != last) continue;
     contributed.last += owners;
     summed.last += owners != 0;

@@ -36,12 +36,14 @@ std::string_view name(Overlap overlap) {
       return "all";
     case Overlap::kNone:
       return "none";
+    case Overlap::kStrided:
+      return "strided";
   }
   return "?";
 }
 
 std::optional<Overlap> parse_overlap(std::string_view text) {
-  for (const Overlap overlap : {Overlap::kRandom, Overlap::kAll, Overlap::kNone})
+  for (const Overlap overlap : {Overlap::kRandom, Overlap::kAll, Overlap::kNone, Overlap::kStrided})
     if (name(overlap) == text) return overlap;
   return std::nullopt;
 }
@@ -56,6 +58,7 @@ BlockPattern::BlockPattern(std::uint64_t blocks, double density, Overlap overlap
 
 bool BlockPattern::nonzero(std::uint16_t rank, std::uint64_t block) const {
   if (nonzero_blocks_ == blocks_) return true;
+  if (overlap_ == Overlap::kStrided) return block * nonzero_blocks_ % blocks_ < nonzero_blocks_;
   const std::uint64_t key = overlap_ == Overlap::kRandom ? mix(seed_, rank) : seed_;
   const std::uint64_t place = permute(block, blocks_, key);
   const std::uint64_t begin = overlap_ == Overlap::kNone ? rank * nonzero_blocks_ % blocks_ : 0;

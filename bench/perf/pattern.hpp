@@ -13,12 +13,14 @@ namespace sluice::perf {
 
 /// How the non-zero blocks of different ranks overlap.
 enum class Overlap {
-  kRandom,  ///< each rank's own choice
-  kAll,     ///< the same blocks on all ranks
-  kNone,    ///< disjoint as long as there are enough blocks, then as even as possible
+  kRandom,   ///< each rank's own choice
+  kAll,      ///< the same blocks on all ranks
+  kNone,     ///< disjoint as long as there are enough blocks, then as even as possible
+  kStrided,  ///< the same blocks on all ranks, at equal distances: as of a matrix of whose columns
+             ///< one group is not zero
 };
 
-/// "random", "all", "none".
+/// "random", "all", "none", "strided".
 std::string_view name(Overlap overlap);
 std::optional<Overlap> parse_overlap(std::string_view name);
 

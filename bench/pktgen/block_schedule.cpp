@@ -9,7 +9,7 @@ Geometry geometry_of(const Session& session, const PatternOptions& options) {
                           session.streams, 0);
   };
   const Geometry empty = with(0);
-  return with(std::uint64_t{options.rows} * empty.stride() * empty.block_elements);
+  return with(std::uint64_t{options.rows} * empty.row_blocks() * empty.block_elements);
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ BlockSchedule::BlockSchedule(const Session& session, const PatternOptions& optio
       ranks_(session.ranks),
       rows_(options.rows),
       words_per_column_((options.rows + 63u) / 64u),
-      bits_(std::size_t{geometry_.stride()} * (ranks_ + 1u) * words_per_column_) {
+      bits_(std::size_t{geometry_.row_blocks()} * (ranks_ + 1u) * words_per_column_) {
   const perf::BlockPattern pattern(geometry_.blocks, options.density, options.overlap,
                                    options.seed);
   for (std::uint16_t turn = 0; turn < geometry_.streams; ++turn)

@@ -2,9 +2,9 @@
 // no tensors and searches are needed while packets flow.
 //
 // Every op has the same number of blocks, `rows` in each column of each stream. In an op, streams
-// are counted from its first one. Stream t in this order has the blocks t * W + c + row * S * W, so
-// all ops have the same schedule. For each t, column and rank, one bit per row tells whether the
-// rank's block is non-zero; one more "rank" is the union of all.
+// are counted from its first one, so all ops have the same schedule. For each of these, column and
+// rank, one bit per row tells whether the rank's block is non-zero; one more "rank" is the union of
+// all.
 #pragma once
 
 #include <bit>
@@ -47,7 +47,8 @@ class BlockSchedule {
 
   BlockIndex block(std::uint16_t turn, std::uint8_t column, Row row) const {
     if (row == kNoRow) return kNoBlock;
-    return {std::uint32_t{turn} * geometry_.columns + column + row * geometry_.stride()};
+    const std::uint32_t of_all = std::uint32_t{turn} * geometry_.columns + column;
+    return {static_cast<std::uint32_t>(geometry_.block_at(of_all, row))};
   }
 
   bool owns(std::uint16_t turn, Rank rank, std::uint8_t column, Row row) const {

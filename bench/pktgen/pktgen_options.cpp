@@ -40,8 +40,8 @@ std::vector<FlagGroup> flags() {
                  "uint8, int16, int32 or int64")
           .value("density", "1", "share of each rank's blocks that are not zero, 0..1")
           .value("overlap", "random",
-                 "of the ranks' non-zero blocks: random (independent), all (the same) or none "
-                 "(disjoint while there are enough)")
+                 "of the ranks' non-zero blocks: random (independent), all (the same), none "
+                 "(disjoint while there are enough) or strided (the same, at equal distances)")
           .value("rounds", "256", "of each stream in a dense op: blocks of a column, 1..4096")
           .value("seed", "1", "of the blocks' positions and of --loss, 0..2^64-1")
           .value("job", "1", "id of the job at the aggregator, 0..4294967295, or its name");
@@ -101,7 +101,7 @@ ElementType type_of(const Values& values) {
 
 perf::Overlap overlap_of(const Values& values) {
   const auto overlap = perf::parse_overlap(values.text("overlap"));
-  if (!overlap) values.refuse("overlap", "random, all, none");
+  if (!overlap) values.refuse("overlap", "random, all, none, strided");
   return *overlap;
 }
 

@@ -413,8 +413,7 @@ class Target {
       column.flags = wire::kColumnPresent;
       payload += geometry.bytes_of(BlockIndex{column.index});
       if (job.blocks_type.is_scaled()) column.scale = scale(lie(8));
-      const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
-      if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
+      column.next = geometry.following(BlockIndex{column.index}).value;
       if (lie(16)) column.next = input_.byte();
     }
 

@@ -45,7 +45,7 @@ class Op:
 
 
 class DenseOp(Op):
-    """Sums a tensor in place. Block i lies on column i mod (streams * columns)."""
+    """Sums a tensor in place. Blocks lie in rows of streams * columns, each rotated."""
 
     def __init__(self, no, data, tag, threshold, c):
         super().__init__(no, data, tag, threshold, c)
@@ -53,12 +53,16 @@ class DenseOp(Op):
         self.filled = {}
         for i, value in enumerate(data):
             if value is not None:
-                self.filled.setdefault(i % (c.streams * c.columns), []).append(i)
+                self.filled.setdefault(self.column_of(i), []).append(i)
 
     def uses(self, s):
         """Stream 0 takes part in every op, so that descriptors always meet."""
         first = s == 0 and "no_first_stream" not in self.c.broken
         return first or s * self.c.columns < self.length
+
+    def column_of(self, i):
+        columns = self.c.streams * self.c.columns
+        return (i + (i // columns * 0x5D9D7397 % 2**32 * columns >> 32)) % columns
 
     def next_block(self, s, column, i, behind):
         """The rank's first non-zero block from i on, or behind it."""

@@ -156,15 +156,20 @@ struct Bench {
     return data(rank, round, true, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op,
                 ask);
   }
-  /// An op of five blocks in column 0, which an owner owns all; other columns have one each.
+  /// The block of column 0 in that row.
+  std::uint32_t in_row(std::uint32_t row) const {
+    return static_cast<std::uint32_t>(geometry(1).block_at(0, row));
+  }
+  /// An op of five blocks in each column. An owner owns all of column 0; the other columns end with
+  /// the first round.
   std::vector<std::byte> long_op(unsigned rank, std::uint64_t round, bool owner) const {
-    const std::uint32_t width = geometry(1).columns;
-    std::vector<Block> blocks(width);
-    for (std::uint32_t c = 0; c < width && round == 0; ++c) blocks[c].index = c;
-    blocks[0].index = static_cast<std::uint32_t>(round) * width;
-    if (owner && round < 4) blocks[0].next = blocks[0].index + width;
+    const Geometry all = geometry(5u * geometry(1).columns);
+    std::vector<Block> blocks(all.columns);
+    for (std::uint32_t c = 0; c < all.columns && round == 0; ++c) blocks[c].index = c;
+    blocks[0].index = in_row(static_cast<std::uint32_t>(round));
+    if (owner) blocks[0].next = all.following({blocks[0].index}).value;
     if (owner) blocks[0].elements.assign(kBlock, 1);
-    return data(rank, round, round == 0, blocks, 4u * width + 1);
+    return data(rank, round, round == 0, blocks, all.blocks);
   }
   /// A rank's run of pairs.
   std::vector<std::byte> keyed_data(unsigned rank, std::uint64_t round, bool opening,

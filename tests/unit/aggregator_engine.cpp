@@ -1106,8 +1106,8 @@ TEST_CASE("after the first round only the owners of a block are waited for") {
   const auto results = of_kind<wire::Result>(bench.give(0, bench.long_op(0, 1, true)));
   REQUIRE(results.size() == 2);
   const auto block = blocks_of(results[0].packet())[0];
-  CHECK(block.index == bench.geometry(1).stride());
-  CHECK(block.next == 2 * bench.geometry(1).stride());
+  CHECK(block.index == bench.in_row(1));
+  CHECK(block.next == bench.in_row(2));
   // Who owns nothing has nothing to contribute.
   CHECK(bench.give(1, bench.long_op(1, 2, false)).empty());
   CHECK(bench.drops(DropReason::kUnfitting) == 1);
@@ -1120,8 +1120,8 @@ TEST_CASE("an owner whose block proves to be zero is heard, and adds nothing") {
   const auto width = bench.geometry(1).columns;
   const auto without_block = [&](unsigned rank, std::uint32_t round) {
     std::vector<Block> blocks(width);
-    blocks[0] = {round * width, (round + 1) * width, {}};
-    return bench.give(rank, bench.data(rank, round, false, blocks, 4u * width + 1));
+    blocks[0] = {bench.in_row(round), bench.in_row(round + 1), {}};
+    return bench.give(rank, bench.data(rank, round, false, blocks, 5u * width));
   };
   CHECK(bench.give(0, bench.long_op(0, 1, true)).empty());  // rank 1 is still waited for
   const auto one = of_kind<wire::Result>(without_block(1, 1));
@@ -1132,8 +1132,8 @@ TEST_CASE("an owner whose block proves to be zero is heard, and adds nothing") {
   const auto none = of_kind<wire::Result>(without_block(1, 2));
   REQUIRE(none.size() == 2);
   const auto block = blocks_of(none[0].packet())[0];
-  CHECK(block.index == 2u * width);
-  CHECK(block.next == 3u * width);
+  CHECK(block.index == bench.in_row(2));
+  CHECK(block.next == bench.in_row(3));
   CHECK(block.elements.empty());
 }
 
@@ -1320,7 +1320,7 @@ TEST_CASE("ranks that call different collectives are both named, with both value
 TEST_CASE("what does not fit the running round is dropped, wherever its indices point") {
   Bench bench;
   bench.form();
-  const std::uint32_t stride = bench.geometry(1).stride();
+  const std::uint32_t stride = bench.geometry(1).row_blocks();
   SECTION("an op that this session cannot have") {
     auto bytes = bench.short_op(0, 0, 1, 0);
     reinterpret_cast<wire::Data*>(bytes.data())->shape.block_elements = kBlock + 1;
@@ -1478,19 +1478,20 @@ TEST_CASE("a resumed stream begins with the first round whose result some rank l
   }
   // Amidst an op: both must contribute, and leaving must wait for the front.
   const std::uint32_t width = bench.geometry(1).columns;
-  const auto data = [&](unsigned rank, std::uint64_t round, std::uint32_t index) {
+  const auto data = [&](unsigned rank, std::uint64_t round, std::uint32_t row) {
     std::vector<Block> blocks(width);
-    blocks[0] = {index, round == 5 ? index + width : kNoBlock.value, std::vector<float>(kBlock, 1)};
+    const std::uint32_t next = round == 5 ? bench.in_row(row + 1) : kNoBlock.value;
+    blocks[0] = {bench.in_row(row), next, std::vector<float>(kBlock, 1)};
     return bench.data(rank, round, round == 5, blocks, 4u * width);
   };
-  CHECK(bench.give(0, data(0, 5, width)).empty());
+  CHECK(bench.give(0, data(0, 5, 1)).empty());
   CHECK(of_kind<wire::Left>(bench.leave(0)).empty());
-  const auto first = of_kind<wire::Result>(bench.give(1, data(1, 5, width)));
+  const auto first = of_kind<wire::Result>(bench.give(1, data(1, 5, 1)));
   REQUIRE(first.size() == 2);
   CHECK(sum_of(first[0]) == 2);
-  CHECK(of_kind<wire::Result>(bench.give(0, data(0, 6, 2 * width))).empty());
+  CHECK(of_kind<wire::Result>(bench.give(0, data(0, 6, 2))).empty());
   CHECK(bench.engine().counters().rounds_replayed == 1);
-  CHECK(of_kind<wire::Result>(bench.give(1, data(1, 6, 2 * width))).size() == 2);
+  CHECK(of_kind<wire::Result>(bench.give(1, data(1, 6, 2))).size() == 2);
   CHECK(bench.engine().counters().rounds_replayed == 1);
 }
 
@@ -1508,9 +1509,9 @@ TEST_CASE("ranks that resume with different blocks end the job") {
   bench.sync(1, 5);
   const std::uint32_t width = bench.geometry(1).columns;
   std::vector<Block> blocks(width);
-  blocks[0].index = width;
+  blocks[0].index = bench.in_row(1);
   CHECK(bench.give(0, bench.data(0, 5, true, blocks, 4u * width)).empty());
-  blocks[0].index = 2 * width;
+  blocks[0].index = bench.in_row(2);
   const auto sent = bench.give(1, bench.data(1, 5, true, blocks, 4u * width));
   CHECK(abort_of(sent).reason == wire::AbortReason::kCannotResume);
 }

@@ -197,11 +197,13 @@ TEST_CASE("chunks arrive, and are taken, one after the other") {
   const std::size_t chunk = words.chunk_blocks * 256;
   std::fill_n(host, chunk, 2.0f);
   side.has_result(BlockIndex{0}, words.chunk_blocks);
-  side.has_ended(BlockIndex{0}, BlockIndex{words.chunk_blocks}, 1);
+  for (std::uint32_t b = 0; b < words.chunk_blocks; ++b) side.has_ended(BlockIndex{b});
+  side.publish_final();
   await([&] { return std::atomic_ref(tensor[chunk - 1]).load() == 2; });
   CHECK(tensor[chunk] == 1);
   CHECK(!bench.device->is_over(bench.device->record(copies->stream())));
-  side.has_ended(BlockIndex{words.chunk_blocks}, kNoBlock, 1);
+  for (std::uint32_t b = words.chunk_blocks; b < blocks; ++b) side.has_ended(BlockIndex{b});
+  side.publish_final();
   side.finish();
   copies->block(nullptr);
   CHECK(tensor[0] == 2);
@@ -248,7 +250,6 @@ TEST_CASE("a result in pieces is one chunk, with its zeros") {
   for (std::size_t i = 0; i < out.size(); ++i) host[i] = static_cast<float>(i % 3);
   worker::DeviceSide side({.plan = plan, .words = words});
   CHECK(side.wants_zeros());
-  side.has_ended(BlockIndex{0}, kNoBlock, 1);
   CHECK(load(words.final) == 0);
   side.finish();
   copies->block(nullptr);

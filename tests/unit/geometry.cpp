@@ -1,7 +1,9 @@
 // Every block of an op is on exactly one column of one stream and reached exactly once.
 #include "common/protocol/geometry.hpp"
 
+#include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "common/protocol/build.hpp"
@@ -21,6 +23,13 @@ constexpr WireType kTypes[] = {
 // What 1500-byte and 9000-byte frames leave, and the limits.
 constexpr std::size_t kPayloads[] = {1472, 8972, wire::kMinPayload, wire::kMaxPayload};
 
+/// The formula of docs/protocol.md: a block's column, counted over all streams.
+std::uint64_t column_of(const Geometry& g, std::uint64_t block, OpNumber op) {
+  const std::uint64_t all = std::uint64_t{g.streams} * g.columns, row = block / all;
+  const std::uint64_t rotation = row * 0x5D9D7397 % (std::uint64_t{1} << 32) * all >> 32;
+  return (block + op % g.streams * g.columns + rotation) % all;
+}
+
 /// Visits the op's blocks as the streams do and counts.
 void check_mapping(const Geometry& g, OpNumber op) {
   std::vector<unsigned> visits(g.blocks);
@@ -33,12 +42,14 @@ void check_mapping(const Geometry& g, OpNumber op) {
       if (first == kNoBlock) continue;
       has_blocks = true;
       REQUIRE(first.value < g.blocks);
-      for (std::uint64_t b = first.value; b < g.blocks; b += g.stride()) {
-        ++visits[static_cast<std::size_t>(b)];
-        // The formula of docs/protocol.md.
-        const std::uint64_t global = (b + op % g.streams * g.columns) % g.stride();
-        REQUIRE(global == std::uint64_t{s} * g.columns + c);
+      std::uint32_t passed = 0;
+      for (BlockIndex b = first; b != kNoBlock; b = g.following(b)) {
+        ++visits[b.value];
+        REQUIRE(column_of(g, b.value, op) == std::uint64_t{s} * g.columns + c);
+        REQUIRE(g.column_of(b) == g.first_column(stream) + c);
+        REQUIRE(g.blocks_between(first, b) == passed++);
       }
+      REQUIRE(g.blocks_between(first, kNoBlock) == passed);
     }
     REQUIRE(g.uses(stream) == (has_blocks || s == op % g.streams));
     used = static_cast<std::uint16_t>(used + g.uses(stream));
@@ -95,14 +106,73 @@ TEST_CASE("the example of docs/protocol.md") {
   g.streams = 3;
   g.columns = 2;
   g.first_stream = 4 % 3;
-  CHECK(g.stride() == 6);
+  CHECK(g.row_blocks() == 6);
   CHECK(g.first_index(StreamId{1}, 0) == BlockIndex{0});
   CHECK(g.first_index(StreamId{1}, 1) == BlockIndex{1});
   CHECK(g.first_index(StreamId{2}, 0) == BlockIndex{2});
   CHECK(g.first_index(StreamId{2}, 1) == BlockIndex{3});
   CHECK(g.first_index(StreamId{0}, 0) == BlockIndex{4});
   CHECK(g.first_index(StreamId{0}, 1) == BlockIndex{5});
+  CHECK(g.following({4}) == BlockIndex{8});
   check_mapping(g, 4);
+}
+
+TEST_CASE("a block's row is found without a division") {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto streams = static_cast<std::uint16_t>(1 + random() % 1024);
+    const Geometry g = Geometry::make(0, ElementType::kInt8, 1, random() % 2 ? 1472 : 8972,
+                                      i < 1000 ? 1 : streams, 0);
+    const auto near = static_cast<std::uint32_t>(random() >> (32 + random() % 32));
+    for (const std::uint32_t b : {near, near / g.row_blocks() * g.row_blocks(),
+                                  near / g.row_blocks() * g.row_blocks() - 1, 0xFFFF'FFFEu})
+      REQUIRE(g.row_of(BlockIndex{b}) == b / g.row_blocks());
+  }
+}
+
+/// The largest partial quotient of a fraction of 2^32 as a continued fraction, as far as its
+/// convergents' denominators are below `end`.
+std::uint64_t largest_quotient(std::uint64_t fraction, std::uint64_t end) {
+  std::uint64_t largest = 0, before = 0, denominator = 1;
+  for (std::uint64_t x = std::uint64_t{1} << 32, y = fraction; y != 0 && denominator < end;) {
+    const std::uint64_t quotient = x / y;
+    largest = std::max(largest, quotient);
+    before = std::exchange(denominator, quotient * denominator + before);
+    x = std::exchange(y, x % y);
+  }
+  return largest;
+}
+
+TEST_CASE("rotations are spread evenly, and so are those of every few rows") {
+  // Of the golden ratio 137 is reached.
+  for (const std::uint32_t multiple :
+       {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 12u, 16u, 20u, 24u, 32u, 48u, 64u, 96u, 128u})
+    CHECK(largest_quotient(Geometry::kRowFraction * multiple, 4000) <= 12);
+}
+
+TEST_CASE("a matrix with one group of columns that is not zero is spread over all columns") {
+  // Its gradient is non-zero in 256 aligned columns of all its rows: one block of each.
+  const std::uint32_t rows = 12'288;
+  for (const std::uint32_t width : {2048u, 4096u, 8192u, 3072u, 5120u, 11008u})
+    for (const std::size_t payload : {1472u, 8972u})
+      for (const std::uint16_t streams : std::vector<std::uint16_t>{8, 12, 64}) {
+        const Geometry g = Geometry::make(std::uint64_t{rows} * width, ElementType::kFloat32, 256,
+                                          payload, streams, 0);
+        std::vector<std::uint32_t> of_column(g.row_blocks()), of_stream(streams);
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          const std::uint64_t element = std::uint64_t{row} * width + 3 * 256;
+          const std::uint32_t column =
+              g.column_of({static_cast<std::uint32_t>(element / g.block_elements)});
+          ++of_column[column];
+          ++of_stream[column / g.columns];
+        }
+        const auto fullest = [&](const std::vector<std::uint32_t>& of) {
+          return *std::ranges::max_element(of) * static_cast<double>(of.size()) / rows;
+        };
+        CAPTURE(width, payload, streams);
+        CHECK(fullest(of_stream) < 1.05);
+        CHECK(fullest(of_column) < 1.3);  // 24 blocks of each, where there are most columns
+      }
 }
 
 TEST_CASE("an empty op and a barrier use their first stream alone") {

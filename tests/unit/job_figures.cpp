@@ -79,7 +79,7 @@ TEST_CASE("a job's counters tell how dense its tensors are, and what a round tak
   bench.give(1, bench.long_op(1, 0, false));
   const std::uint64_t columns = bench.geometry(1).columns;
   job = only_job(bench);  // of the others all blocks are passed, of column 0 the first
-  CHECK(job.counters.blocks_dense == columns - 1 + (columns - 1) * 3 + 1);
+  CHECK(job.counters.blocks_dense == 5 * (columns - 1) + 1);
   CHECK(job.counters.blocks_contributed == 1);
   for (std::uint64_t round = 1; round < 5; ++round) bench.give(0, bench.long_op(0, round, true));
   job = only_job(bench);
@@ -93,8 +93,8 @@ TEST_CASE("a job's counters tell how dense its tensors are, and what a round tak
   CHECK(counters.bytes_contributed == 5 * block_bytes);
   CHECK(counters.blocks_summed == 5);
   CHECK(counters.bytes_summed == 5 * block_bytes);
-  CHECK(counters.blocks_dense == 4 * columns + 1);
-  CHECK(counters.bytes_dense == (4 * columns + 1) * block_bytes);
+  CHECK(counters.blocks_dense == 5 * columns);
+  CHECK(counters.bytes_dense == 5 * columns * block_bytes);
   CHECK(counters.received_bytes > counters.bytes_contributed);
   CHECK(counters.sent_bytes > 2 * counters.bytes_summed);
   CHECK(counters.round_time.sum() == 3ms);

@@ -29,11 +29,40 @@ std::vector<float> values_of(const std::vector<bool>& blocks) {
   return values;
 }
 
-std::uint32_t plain_search(const std::vector<bool>& blocks, std::uint64_t from,
-                           std::uint32_t stride) {
-  for (std::uint64_t b = from; b < blocks.size(); b += stride)
-    if (blocks[b]) return static_cast<std::uint32_t>(b);
-  return static_cast<std::uint32_t>(blocks.size());
+Geometry geometry_of(std::size_t blocks, std::uint16_t streams, std::uint8_t columns) {
+  Geometry geometry;
+  geometry.block_elements = kBlock;
+  geometry.element_count = blocks * kBlock;
+  geometry.blocks = static_cast<std::uint32_t>(blocks);
+  geometry.streams = streams;
+  geometry.columns = columns;
+  return geometry;
+}
+
+/// In an op of one stream.
+std::uint32_t next(NonZeroMap& map, std::uint32_t from, std::uint8_t columns = 1) {
+  const Geometry geometry = geometry_of(map.blocks(), 1, columns);
+  const BlockIndex found = map.next(geometry, geometry.column_of({from}), {from});
+  return found == kNoBlock ? map.blocks() : found.value;
+}
+
+BlockIndex plain_search(const std::vector<bool>& blocks, const Geometry& geometry,
+                        BlockIndex from) {
+  while (from != kNoBlock && !blocks[from.value]) from = geometry.following(from);
+  return from;
+}
+
+/// Queries in any order find what a plain loop finds.
+void check_queries(NonZeroMap& map, const std::vector<bool>& blocks, std::mt19937_64& random) {
+  REQUIRE(map.blocks() == blocks.size());
+  for (int query = 0; query < 50 && !blocks.empty(); ++query) {
+    const Geometry geometry =
+        geometry_of(blocks.size(), static_cast<std::uint16_t>(1 + random() % 20),
+                    static_cast<std::uint8_t>(1 + random() % 30));
+    const BlockIndex from{static_cast<std::uint32_t>(random() % blocks.size())};
+    REQUIRE(map.next(geometry, geometry.column_of(from), from) ==
+            plain_search(blocks, geometry, from));
+  }
 }
 
 }  // namespace
@@ -47,12 +76,7 @@ TEST_CASE("queries in any order find what a plain loop finds") {
     for (std::size_t b = 0; b < count; ++b) blocks[b] = is_set(random);
     const std::vector<float> values = values_of(blocks);
     NonZeroMap map(tensor_of(values), {});
-    REQUIRE(map.blocks() == count);
-    for (int query = 0; query < 50; ++query) {
-      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
-      const auto stride = static_cast<std::uint32_t>(1 + random() % 600);
-      REQUIRE(map.next(from, stride) == plain_search(blocks, from, stride));
-    }
+    check_queries(map, blocks, random);
   }
 }
 
@@ -69,11 +93,7 @@ TEST_CASE("only blocks that may be other than zero are read") {
     }
     const std::vector<float> values = values_of(blocks);
     NonZeroMap map(tensor_of(values), {}, {}, {}, searched);
-    for (int query = 0; query < 50; ++query) {
-      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
-      REQUIRE(map.next(from, 1 + query % 5) ==
-              plain_search(found, from, static_cast<std::uint32_t>(1 + query % 5)));
-    }
+    check_queries(map, found, random);
   }
 }
 
@@ -95,20 +115,16 @@ TEST_CASE("of a tensor that is held in part, all else is zero") {
     numeric::BlockedTensor tensor = tensor_of(values);
     tensor.data += held.begin * sizeof(float);
     NonZeroMap map(tensor, {}, {}, held);
-    for (int query = 0; query < 50; ++query) {
-      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
-      const auto stride = static_cast<std::uint32_t>(1 + random() % 600);
-      REQUIRE(map.next(from, stride) == plain_search(expected, from, stride));
-    }
+    check_queries(map, expected, random);
   }
 }
 
 TEST_CASE("a map that the caller gives is believed, and the tensor not read") {
   const std::vector<std::uint64_t> given{std::uint64_t{1} << 3, 1};
   NonZeroMap map({nullptr, 100 * kBlock, kBlock, ElementType::kFloat32}, given);
-  CHECK(map.next(0, 1) == 3);
-  CHECK(map.next(4, 1) == 64);
-  CHECK(map.next(65, 1) == 100);
+  CHECK(next(map, 0) == 3);
+  CHECK(next(map, 4) == 64);
+  CHECK(next(map, 65) == 100);
 }
 
 TEST_CASE("one query reads no further than the horizon, and the next one goes on there") {
@@ -116,10 +132,10 @@ TEST_CASE("one query reads no further than the horizon, and the next one goes on
   values[30 * kBlock] = 1;
   const std::uint64_t block_bytes = kBlock * sizeof(float);
   NonZeroMap map(tensor_of(values), {}, {.ahead_bytes = 1, .lookahead_bytes = 16 * block_bytes});
-  CHECK(map.next(0, 1) == 16);  // not known, taken for one that is not zero
-  CHECK(map.next(17, 1) == 30);
-  CHECK(map.next(31, 1) == 40);
-  CHECK(map.next(16, 1) == 30);  // known by now
+  CHECK(next(map, 0) == 16);  // not known, taken for one that is not zero
+  CHECK(next(map, 17) == 30);
+  CHECK(next(map, 31) == 40);
+  CHECK(next(map, 16) == 30);  // known by now
   CHECK_FALSE(map.contains(16));
   CHECK(map.contains(30));
 
@@ -129,11 +145,11 @@ TEST_CASE("one query reads no further than the horizon, and the next one goes on
     tensor.data += 20 * block_bytes;
     NonZeroMap part(tensor, {}, {.ahead_bytes = 1, .lookahead_bytes = 8 * block_bytes},
                     worker::ElementRange{20 * kBlock, tensor.element_count});
-    CHECK(part.next(1, 3) == 31);  // has looked at 22, 25 and 28
-    CHECK(part.next(0, 1) == 29);
-    CHECK(part.next(29, 1) == 30);
-    CHECK(part.next(31, 1) == 39);
-    CHECK(part.next(39, 1) == 40);
+    CHECK(next(part, 1, 3) == 30);  // has looked at 21, 26 and 28
+    CHECK(next(part, 0) == 29);
+    CHECK(next(part, 29) == 30);
+    CHECK(next(part, 31) == 39);
+    CHECK(next(part, 39) == 40);
     CHECK_FALSE(part.contains(10));
     CHECK_FALSE(part.contains(28));
     CHECK(part.contains(30));
@@ -147,9 +163,9 @@ TEST_CASE("a -0 is noticed in the blocks that were read") {
   values[kBlock] = 1;
   values[values.size() - 1] = -0.0F;
   NonZeroMap map(tensor_of(values), {});
-  CHECK(map.next(0, 1) == 0);
+  CHECK(next(map, 0) == 0);
   CHECK_FALSE(map.saw_negative_zero());
-  CHECK(map.next(2, 1) == map.blocks());
+  CHECK(next(map, 2) == map.blocks());
   CHECK(map.saw_negative_zero());
 }
 

@@ -169,11 +169,12 @@ struct Bench {
   /// A result of an op whose column 0 goes on and on, owned by the other rank; the other columns
   /// end with the first round.
   std::vector<std::byte> long_result(std::uint64_t round, float value) const {
-    const std::uint32_t width = geometry(1).columns;
-    std::vector<Block> blocks(width);
-    for (std::uint32_t c = 0; c < width && round == 0; ++c) blocks[c].index = c;
-    blocks[0] = {static_cast<std::uint32_t>(round) * width,
-                 static_cast<std::uint32_t>(round + 1) * width, std::vector<float>(kBlock, value)};
+    const Geometry all = geometry(kLongBlocks);
+    std::vector<Block> blocks(all.columns);
+    for (std::uint32_t c = 0; c < all.columns && round == 0; ++c) blocks[c].index = c;
+    const auto index =
+        static_cast<std::uint32_t>(all.block_at(0, static_cast<std::uint32_t>(round)));
+    blocks[0] = {index, all.following({index}).value, std::vector<float>(kBlock, value)};
     return result(round, blocks, kLongBlocks);
   }
   template <class T>
@@ -387,9 +388,8 @@ TEST_CASE("progress is the share of blocks whose results are applied") {
   bench.submit(tensor);
   bench.submit(next);
   CHECK(bench.engine->progress(0) == 0);
-  const std::uint32_t columns = bench.geometry(1).columns;
   const double blocks = Bench::kLongBlocks;
-  const double column = std::ceil(blocks / columns);
+  const double column = bench.geometry(Bench::kLongBlocks).blocks_between({0}, kNoBlock);
   bench.give(bench.long_result(0, 3));  // all but the first column is done with it
   CHECK(bench.engine->progress(0) == Approx(1 - (column - 1) / blocks));
   bench.give(bench.long_result(1, 3));
@@ -1018,15 +1018,15 @@ TEST_CASE("an op of nothing still runs a round") {
 TEST_CASE("DATA carries the own blocks and the indices of the next ones") {
   Bench bench;
   bench.join();
-  const std::uint32_t stride = bench.geometry(1).stride();
-  auto tensor = zeros(3u * stride);
-  tensor[2u * stride * kBlock] = 5;  // block 2 * stride, column 0
-  tensor[kBlock] = 7;                // block 1, column 1
+  const Geometry geometry = bench.geometry(3 * bench.geometry(1).columns);
+  auto tensor = zeros(geometry.blocks);
+  tensor[geometry.block_at(0, 2) * kBlock] = 5;  // column 0
+  tensor[kBlock] = 7;                            // block 1, column 1
   const auto data = of_kind<wire::Data>(bench.submit(tensor));
   REQUIRE(data.size() == 1);
   const auto blocks = blocks_of(data[0].packet());
   CHECK(blocks[0].elements.empty());
-  CHECK(blocks[0].next == 2 * stride);
+  CHECK(blocks[0].next == geometry.block_at(0, 2));
   REQUIRE(blocks[1].elements.size() == kBlock);
   CHECK(blocks[1].elements[0] == 7);
   CHECK(blocks[1].next == kNoBlock.value);
@@ -1076,7 +1076,7 @@ TEST_CASE("results are applied in round order; one that is early is kept and ask
   bench.give(bench.long_result(0, 10));
   CHECK(bench.engine->counters().results_applied == 3);
   CHECK(tensor[0] == 10);
-  CHECK(tensor[bench.geometry(1).stride() * kBlock] == 20);
+  CHECK(tensor[bench.geometry(1).block_at(0, 1) * kBlock] == 20);
 }
 
 TEST_CASE("a silent worker acknowledges every H/2 rounds") {
@@ -1270,12 +1270,14 @@ TEST_CASE("rounds whose results some rank lacks are replayed, with what was sent
   Bench bench;
   bench.join();
   const std::uint32_t width = bench.geometry(1).columns;
+  const Geometry geometry = bench.geometry(2 * width);
   auto tensor = ones(2 * width);
-  const auto round = [&](std::uint64_t number, std::uint64_t epoch) {
+  const auto round = [&](std::uint32_t number, std::uint64_t epoch) {
     std::vector<Block> blocks(width);
-    for (std::uint32_t c = 0; c < width; ++c)
-      blocks[c] = {static_cast<std::uint32_t>(number) * width + c,
-                   number == 0 ? width + c : kNoBlock.value, std::vector<float>(kBlock, 3)};
+    for (std::uint32_t c = 0; c < width; ++c) {
+      const auto index = static_cast<std::uint32_t>(geometry.block_at(c, number));
+      blocks[c] = {index, geometry.following({index}).value, std::vector<float>(kBlock, 3)};
+    }
     return bench.give(lagging(bench.result(number, blocks, 2 * width, 0, epoch), number));
   };
   bench.submit(tensor);
@@ -1295,7 +1297,7 @@ TEST_CASE("rounds whose results some rank lacks are replayed, with what was sent
   CHECK(first[0].packet().member().token == 901);
   REQUIRE(blocks_of(first[0].packet()).size() == width);
   CHECK(blocks_of(first[0].packet())[0].elements == std::vector<float>(kBlock, 1));
-  CHECK(blocks_of(first[0].packet())[0].next == width);
+  CHECK(blocks_of(first[0].packet())[0].next == geometry.block_at(0, 1));
   SECTION("and a result without our block fails the job") {
     bench.give(bench.result(0, {{0, width}}, 2 * width, 0, 401));
     CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
@@ -1323,7 +1325,7 @@ TEST_CASE("a stream is resumed amidst an op, also by who owns nothing") {
   const auto data = of_kind<wire::Data>(bench.status(1, {0, 1}, 401));  // rank 1 lacks round 1
   REQUIRE(data.size() == 1);
   CHECK(data[0].packet().as<wire::Data>().flags == wire::kDataOpening);
-  CHECK(data[0].packet().columns()[0].index == bench.geometry(1).columns);
+  CHECK(data[0].packet().columns()[0].index == bench.geometry(1).block_at(0, 1));
   CHECK(data[0].packet().columns()[0].next == kNoBlock.value);
   CHECK(data[0].packet().columns()[0].flags == 0);
 }

@@ -10,14 +10,21 @@ namespace sluice::worker {
 void DenseRounds::begin(Operation& op, StreamId stream, const Session&) {
   const Geometry& geometry = op.geometry();
   assert(geometry.columns <= columns_.size());
+  first_column_ = geometry.first_column(stream);
   owns_ = false;
   for (std::uint8_t c = 0; c < geometry.columns; ++c) {
     Column& column = columns_[c];
     column.current = geometry.first_index(stream, c);
-    column.at = op.next_nonzero(column.current);
-    column.after = column.owned() ? op.next_nonzero(op.following(column.current)) : column.at;
+    column.at = op.next_nonzero(first_column_ + c, column.current);
+    column.after = column.owned() ? next_behind(op, c, column.current) : column.at;
     owns_ |= column.owned();
   }
+}
+
+/// The rank's first block of the column behind this one.
+BlockIndex DenseRounds::next_behind(Operation& op, std::uint8_t c, BlockIndex b) const {
+  const std::uint32_t column = first_column_ + c;
+  return op.next_nonzero(column, op.geometry().following(column, b));
 }
 
 /// Whether this rank has a block for the round. An owner may find that it has none: its block lay
@@ -66,13 +73,14 @@ bool DenseRounds::fits(Operation& op, const Packet& packet, const Contribution& 
   const Geometry& geometry = op.geometry();
   if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    const std::uint32_t number = first_column_ + c;
     const Column& state = columns_[c++];
     if (BlockIndex{column.index} != state.current) return false;
     if (column.flags == 0 && travels(op, state)) return false;  // our block would be lost
     if (column.flags == wire::kColumnWithheld && !may_be_withheld(op, state, mine)) return false;
     if (BlockIndex{column.next} > state.after) return false;  // and here the next one
-    if (column.next != kNoBlock.value && !geometry.in_one_column(column.next - state.current.value))
-      return false;
+    const BlockIndex next{column.next};
+    if (next != kNoBlock && geometry.column_of(next) != number) return false;
   }
   return true;
 }
@@ -111,7 +119,7 @@ RoundSource::Applied DenseRounds::apply(Operation& op, const Packet& packet, Con
   bool done = true;
   owns_ = false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    Column& state = columns_[c++];
+    Column& state = columns_[c];
     const BlockIndex want{column.next};
     const bool has_sum = column.flags != 0;
     if (travels(op, state)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
@@ -119,9 +127,10 @@ RoundSource::Applied DenseRounds::apply(Operation& op, const Packet& packet, Con
     state.current = want;
     state.at = state.after;  // the first own block after the finished one
     assert(want <= state.at);
-    if (state.owned()) state.after = op.next_nonzero(op.following(want));
+    if (state.owned()) state.after = next_behind(op, c, want);
     owns_ |= state.owned();
     done &= want == kNoBlock;
+    ++c;
   }
   return done ? Applied::kDone : Applied::kGoesOn;
 }
@@ -129,7 +138,7 @@ RoundSource::Applied DenseRounds::apply(Operation& op, const Packet& packet, Con
 double DenseRounds::progress(const Operation& op, StreamId stream) const {
   const Geometry& geometry = op.geometry();
   const auto blocks_from = [&](BlockIndex b) {
-    return b == kNoBlock ? 0 : (geometry.blocks - 1 - b.value) / geometry.stride() + 1;
+    return b == kNoBlock ? 0 : geometry.blocks_between(b, kNoBlock);
   };
   std::uint64_t all = 0, left = 0;
   for (std::uint8_t c = 0; c < geometry.columns; ++c) {

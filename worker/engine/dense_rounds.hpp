@@ -34,12 +34,14 @@ class DenseRounds final : public RoundSource {
     bool owned() const { return current != kNoBlock && at == current; }
   };
 
+  BlockIndex next_behind(Operation& op, std::uint8_t c, BlockIndex b) const;
   static bool travels(Operation& op, const Column& column);
   static bool may_be_withheld(Operation& op, const Column& column, const Contribution& mine);
   static void store_own(Operation& op, const Packet& result, const Contribution& mine);
 
   std::vector<Column> columns_;
-  bool owns_ = false;  // a current block
+  std::uint32_t first_column_ = 0;  // of the stream, as the geometry counts them
+  bool owns_ = false;               // a current block
 };
 
 }  // namespace sluice::worker

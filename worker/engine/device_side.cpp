@@ -23,17 +23,15 @@ void DeviceSide::has_result(BlockIndex first, std::uint64_t count) {
     words_.result_blocks[b / 64] |= std::uint64_t{1} << (b % 64);
 }
 
-void DeviceSide::has_ended(BlockIndex begin, BlockIndex end, std::uint32_t stride) {
-  if (wants_zeros()) return;
-  const std::uint64_t first = plan_.first_wanted();
-  const std::uint64_t last = std::min<std::uint64_t>(first + plan_.wanted_blocks(), end.value);
-  std::uint64_t b = begin.value;
-  if (b < first) b += (first - b + stride - 1) / stride * stride;
-  for (; b < last; b += stride) {
-    std::uint32_t& left = left_[(b - first) / words_.chunk_blocks];
-    assert(left != 0);
-    --left;
-  }
+void DeviceSide::has_ended(BlockIndex b) {
+  const std::uint32_t first = plan_.first_wanted();
+  if (b.value < first || b.value - first >= plan_.wanted_blocks()) return;
+  std::uint32_t& left = left_[(b.value - first) / words_.chunk_blocks];
+  assert(left != 0);
+  --left;
+}
+
+void DeviceSide::publish_final() {
   const std::uint32_t before = final_;
   while (final_ < left_.size() && left_[final_] == 0) ++final_;
   if (final_ != before) publish(final_);
@@ -110,8 +108,11 @@ void give_to_device(const OpRequest& request) {
                                      0, 1, &is_nonzero);
         if (is_nonzero != 0) side.has_result(BlockIndex{block}, 1);
       });
-  side.has_ended(BlockIndex{plan.first_wanted()},
-                 BlockIndex{plan.first_wanted() + plan.wanted_blocks()}, 1);
+  if (!side.wants_zeros()) {
+    for (std::uint32_t b = 0; b < plan.wanted_blocks(); ++b)
+      side.has_ended(BlockIndex{plan.first_wanted() + b});
+    side.publish_final();
+  }
   side.finish();
 }
 

@@ -27,8 +27,10 @@ class DeviceSide {
   void has_result(BlockIndex first, std::uint64_t count);
   /// Whether blocks that are zero on all ranks must be written to the output.
   bool wants_zeros() const { return !plan_.is_wanted_in_one; }
-  /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) change no more.
-  void has_ended(BlockIndex begin, BlockIndex end, std::uint32_t stride);
+  /// The block changes no more. To be followed, after some, by publish_final(). Both are only for
+  /// outputs in one piece: see wants_zeros().
+  void has_ended(BlockIndex b);
+  void publish_final();
   /// All of the output is final.
   void finish();
 

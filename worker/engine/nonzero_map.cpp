@@ -46,19 +46,19 @@ void NonZeroMap::confine(ElementRange held) {
       reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(tensor_.data) - skipped);
 }
 
-std::uint32_t NonZeroMap::search(std::uint32_t from, std::uint32_t stride) {
-  const std::uint64_t zeros = begin_ > from ? begin_ - from : 0;
-  const std::uint64_t first = from + (zeros + stride - 1) / stride * stride;
-  const std::uint64_t look_end = first + lookahead_blocks_;
-  for (std::uint64_t b = first; b < end_; b += stride) {
-    const auto block = static_cast<std::uint32_t>(b);
+BlockIndex NonZeroMap::search(const Geometry& geometry, std::uint32_t column, BlockIndex from) {
+  ColumnBlocks of_column(geometry, column, from);
+  of_column.skip_to(BlockIndex{begin_});
+  const std::uint64_t look_end = of_column.block() + lookahead_blocks_;
+  for (; of_column.block() < end_; of_column.advance()) {
+    const auto block = static_cast<std::uint32_t>(of_column.block());
     if (is_unknown(block)) {
-      if (block >= look_end) return block;
+      if (block >= look_end) return {block};
       read_through(block);
     }
-    if (is_marked(block)) return block;
+    if (is_marked(block)) return {block};
   }
-  return blocks_;
+  return kNoBlock;
 }
 
 void NonZeroMap::read_through(std::uint32_t block) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/numeric/kernels.hpp"
+#include "common/protocol/geometry.hpp"
 
 namespace sluice::worker {
 
@@ -38,11 +39,13 @@ class NonZeroMap {
              const SearchLimits& limits = {}, std::optional<ElementRange> held = {},
              std::span<const std::uint64_t> searched = {});
 
-  /// The first block of from, from + stride, ... that is not zero, or that lies beyond
-  /// lookahead_bytes and is taken for one; `blocks()` if there is none.
-  std::uint32_t next(std::uint32_t from, std::uint32_t stride) {
-    const bool is_here = from < blocks_ && !is_unknown(from) && is_marked(from);
-    return is_here ? from : search(from, stride);
+  /// The first of `from` and the blocks behind it in this column, its own, that is not zero, or
+  /// that lies beyond lookahead_bytes and is taken for one; kNoBlock if there is none. `geometry`
+  /// has as many blocks as the map.
+  BlockIndex next(const Geometry& geometry, std::uint32_t column, BlockIndex from) {
+    assert(geometry.blocks == blocks_ && from.value < blocks_);
+    const bool is_here = !is_unknown(from.value) && is_marked(from.value);
+    return is_here ? from : search(geometry, column, from);
   }
 
   /// Whether the block is not zero, wherever it lies.
@@ -68,7 +71,7 @@ class NonZeroMap {
   void mark(std::uint32_t block) { own_words()[block / 64] |= std::uint64_t{1} << (block % 64); }
   bool is_unknown(std::uint32_t block) const { return block >= unknown_ && block < unknown_end_; }
   void confine(ElementRange held);
-  std::uint32_t search(std::uint32_t from, std::uint32_t stride);
+  BlockIndex search(const Geometry& geometry, std::uint32_t column, BlockIndex from);
   void read_through(std::uint32_t block);
   void read(std::uint32_t begin, std::uint32_t end);
 

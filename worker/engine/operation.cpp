@@ -144,10 +144,16 @@ void Operation::finish_stores() const {
 
 void Operation::write_zeros(BlockIndex begin, BlockIndex end) {
   if (request_.wanted && request_.wanted->empty()) return;
-  for (BlockIndex b = begin; b < end; b = following(b))
+  for_each_in_column(geometry_, begin, end, [&](BlockIndex b) {
     for_each_wanted(b, [&](std::byte* out, std::uint64_t, std::uint64_t count) {
       std::memset(out, 0, count * element_size());
     });
+  });
+}
+
+void Operation::end_on_device(BlockIndex begin, BlockIndex end) {
+  for_each_in_column(geometry_, begin, end, [&](BlockIndex b) { device_->has_ended(b); });
+  device_->publish_final();
 }
 
 }  // namespace sluice::worker

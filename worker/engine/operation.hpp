@@ -77,19 +77,12 @@ class Operation {
   /// Writes the contribution to block b as it travels. Returns its scale: 0 if it has none.
   std::int16_t load(BlockIndex b, std::byte* out) const;
 
-  /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
-  /// yet; kNoBlock if there is none.
-  BlockIndex next_nonzero(BlockIndex from) {
-    if (from == kNoBlock) return kNoBlock;
-    const std::uint32_t found = nonzero_.next(from.value, geometry_.stride());
-    return found < geometry_.blocks ? BlockIndex{found} : kNoBlock;
+  /// The first block >= from in the column, which has `from`, that is not zero, or is not known to
+  /// be zero yet; kNoBlock if there is none.
+  BlockIndex next_nonzero(std::uint32_t column, BlockIndex from) {
+    return from == kNoBlock ? kNoBlock : nonzero_.next(geometry_, column, from);
   }
   bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
-  /// The column's block after b, or kNoBlock.
-  BlockIndex following(BlockIndex b) const {
-    const std::uint64_t next = std::uint64_t{b.value} + geometry_.stride();
-    return next < geometry_.blocks ? BlockIndex{static_cast<std::uint32_t>(next)} : kNoBlock;
-  }
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
@@ -102,11 +95,11 @@ class Operation {
   /// `next` (kNoBlock: the tensor's end), are zero on every rank, and so is its own block if there
   /// is no sum. Makes them +0 in the output if they are not.
   void end_round(BlockIndex current, BlockIndex next, bool has_sum) {
-    const BlockIndex zeros = has_sum ? following(current) : current;
+    const BlockIndex zeros = has_sum ? geometry_.following(current) : current;
     const bool is_zero_there =
         device_ ? !device_->wants_zeros() : is_in_place() && !nonzero_.saw_negative_zero();
     if (zeros < next && !is_zero_there) write_zeros(zeros, next);
-    if (device_) device_->has_ended(current, next, geometry_.stride());
+    if (device_ && !device_->wants_zeros()) end_on_device(current, next);
   }
   /// All rounds of all columns have ended.
   void finish() {
@@ -119,6 +112,7 @@ class Operation {
 
  private:
   void write_zeros(BlockIndex begin, BlockIndex end);
+  void end_on_device(BlockIndex begin, BlockIndex end);
   /// The bytes of an element in the tensor.
   std::size_t element_size() const { return element_bytes(request_.type); }
   std::uint64_t first_element(BlockIndex b) const {
