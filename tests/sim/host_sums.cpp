@@ -148,7 +148,7 @@ class HostSums::MappedMoves final : public MoveSequence {
     tensors_.reset();
     return moves_.end_move();
   }
-  void reach(worker::host::PeerMemory&) override {
+  void reach(worker::host::PeerAccess&) override {
     if (sums_.random_.chance(0.7)) moves_.reach(sums_.peers_);
   }
   bool is_first() const override { return moves_.is_first(); }

@@ -114,7 +114,7 @@ class HostSums final : public worker::host::Sums {
   class MappedMoves;
   /// Memory that peers read where it lies. Only the op knows when they have finished; a later read
   /// would be of freed memory.
-  class Peers final : public worker::host::PeerMemory {
+  class Peers final : public worker::host::PeerAccess {
    public:
     explicit Peers(HostSums& sums) : sums_(sums) {}
     ~Peers() override;

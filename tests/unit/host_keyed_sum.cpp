@@ -71,7 +71,7 @@ KeyedRanks all_of(std::uint16_t count, LocalRank self) {
 }
 
 /// Memory of one rank, or of them all.
-class Heap final : public PeerMemory {
+class Heap final : public PeerAccess {
  public:
   /// Peers do not reach the pairs as they are called, but what is copied for them.
   explicit Heap(bool is_reached = true, bool are_copied = false)

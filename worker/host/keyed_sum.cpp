@@ -451,7 +451,7 @@ std::optional<AbortInfo> KeyedSum::end_move() {
   return why;
 }
 
-void KeyedSum::reach(PeerMemory& peers) {
+void KeyedSum::reach(PeerAccess& peers) {
   merge_.reach(peers);
   spread_.reach(peers);
 }

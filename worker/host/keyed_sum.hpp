@@ -62,7 +62,7 @@ struct KeyedRange {
 /// What both halves have in common.
 class KeyedHalf : public MoveSequence {
  public:
-  void reach(PeerMemory& peers) override { peers_ = &peers; }
+  void reach(PeerAccess& peers) override { peers_ = &peers; }
   void set_timeout(const OpTimeout& timeout) override { request_.timeout = timeout; }
   const OpRequest& request() const override { return request_; }
   std::optional<Error> finish() override { return std::nullopt; }
@@ -103,7 +103,7 @@ class KeyedHalf : public MoveSequence {
   const KeyedRequest& keyed_;
   const KeyedRanks ranks_;
   const KeyedGeometry geometry_;
-  PeerMemory* peers_ = nullptr;
+  PeerAccess* peers_ = nullptr;
 };
 
 class KeyedMerge final : public KeyedHalf {
@@ -200,7 +200,7 @@ class KeyedSum final : public MoveSequence {
       : merge_(request, session, ranks), spread_(request, session, ranks) {}
 
   const Move& next(OpNumber number) override { return half().next(number); }
-  void reach(PeerMemory& peers) override;
+  void reach(PeerAccess& peers) override;
   std::optional<AbortInfo> end_move() override;
   bool is_first() const override { return merge_.is_first(); }
   bool is_done() const override { return spread_.is_done(); }

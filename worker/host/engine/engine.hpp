@@ -32,7 +32,7 @@
 #include "worker/engine/op_request.hpp"
 #include "worker/engine/operation.hpp"
 #include "worker/host/engine/board.hpp"
-#include "worker/host/engine/peer_memory.hpp"
+#include "worker/host/engine/peer_access.hpp"
 #include "worker/host/engine/remote_pieces.hpp"
 #include "worker/host/engine/shares.hpp"
 
@@ -58,7 +58,7 @@ struct Config {
   static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
 };
 
-class Engine final : public PeerMemory {
+class Engine final : public PeerAccess {
  public:
   enum class State {
     kActive,

@@ -13,7 +13,7 @@
 #include "common/base/ids.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "worker/engine/op_request.hpp"
-#include "worker/host/engine/peer_memory.hpp"
+#include "worker/host/engine/peer_access.hpp"
 
 namespace sluice::worker::host {
 
@@ -29,7 +29,7 @@ class MoveSequence {
 
   /// Called before the first move, or not at all. Data that other ranks can read where it lies is
   /// not moved.
-  virtual void reach(PeerMemory& peers) = 0;
+  virtual void reach(PeerAccess& peers) = 0;
   /// The next move of the op with this number. Valid until the next call. Throws kUnavailable if
   /// there is no memory for it.
   virtual const Move& next(OpNumber number) = 0;

@@ -10,9 +10,9 @@
 
 namespace sluice::worker::host {
 
-class PeerMemory {
+class PeerAccess {
  public:
-  virtual ~PeerMemory() = default;
+  virtual ~PeerAccess() = default;
 
   /// Where these bytes of this rank lie, if other ranks can access them.
   virtual std::optional<Place> place_of(std::span<const std::byte> bytes) = 0;
