@@ -1,48 +1,76 @@
 #include "aggregator/engine/key_window.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace sluice::aggregator {
+namespace {
 
-template <class F>
-void KeyWindow::for_each_word(std::uint32_t end, const F& f) const {
+/// Writes the numbers of the bits that are set, each with `base` added, four at a time: how many
+/// there are is hard to foresee. Up to three any numbers follow. Returns how many there are.
+template <class T>
+inline std::size_t write_bits(std::uint64_t bits, T base, T* out) {
+  constexpr std::uint64_t kHighest = std::uint64_t{1} << 63;  // so that there is one: no branch
+  const auto count = static_cast<std::size_t>(std::popcount(bits));
+  const auto take = [&] {
+    const auto number = static_cast<T>(base + static_cast<T>(std::countr_zero(bits | kHighest)));
+    bits &= bits - 1;
+    return number;
+  };
+  do {
+    out[0] = take();
+    out[1] = take();
+    out[2] = take();
+    out[3] = take();
+    out += 4;
+  } while (bits != 0);
+  return count;
+}
+
+}  // namespace
+
+/// Of the words with keys that are less than `end`.
+std::size_t KeyWindow::find_touched(std::uint32_t end) {
   const std::size_t words = (std::size_t{end} + 63) / 64;
-  for (std::size_t group = 0; group < words; group += kGroup) {
-    std::uint64_t touched;
-    std::memcpy(&touched, touched_.get() + group, sizeof touched);
-    for (; touched != 0; touched &= touched - 1)
-      if (!f(group + static_cast<std::size_t>(std::countr_zero(touched)) / 8)) return;
+  std::size_t count = 0;
+  for (std::size_t first = 0; first < words; first += 64) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < 64; i += 8) {
+      std::uint64_t bytes;
+      std::memcpy(&bytes, touched_.get() + first + i, sizeof bytes);
+      bits |= (bytes * 0x0102'0408'1020'4080 >> 56) << i;
+    }
+    count += write_bits(bits, static_cast<std::uint16_t>(first), indexes_.get() + count);
   }
+  return count;
 }
 
 KeyWindow::Collected KeyWindow::collect(std::uint64_t base, std::uint32_t end, std::uint32_t first,
                                         std::span<std::uint64_t> out) {
   Collected found{.count = 0, .end = end};
-  for_each_word(end, [&](std::size_t index) {
-    Word& word = words_[index];
+  words_with_keys_ = find_touched(end);
+  for (std::size_t i = 0; i < words_with_keys_; ++i) {
+    Word& word = words_[indexes_[i]];
     word.before = first + static_cast<std::uint32_t>(found.count);
-    const std::uint64_t from = base + index * 64;
-    const auto count = static_cast<std::size_t>(std::popcount(word.keys));
-    std::uint64_t bits = word.keys;
-    if (count > out.size() - found.count) {
-      for (; found.count < out.size(); bits &= bits - 1)
-        out[found.count++] = from + static_cast<std::size_t>(std::countr_zero(bits));
-      found.end = static_cast<std::uint32_t>(index * 64) +
-                  static_cast<std::uint32_t>(std::countr_zero(bits));
-      return false;
+    const std::uint64_t from = base + indexes_[i] * std::uint64_t{64};
+    if (out.size() - found.count >= 64) {
+      found.count += write_bits(word.keys, from, out.data() + found.count);
+      continue;
     }
-    for (; bits != 0; bits &= bits - 1)
-      out[found.count++] = from + static_cast<std::size_t>(std::countr_zero(bits));
-    return true;
-  });
+    std::array<std::uint64_t, 64> keys;
+    const std::size_t count = write_bits(word.keys, from, keys.data());
+    const std::size_t fit = std::min(count, out.size() - found.count);
+    std::copy_n(keys.begin(), fit, out.begin() + static_cast<std::ptrdiff_t>(found.count));
+    found.count += fit;
+    if (fit == count) continue;
+    found.end = static_cast<std::uint32_t>(keys[fit] - base);
+    break;
+  }
   return found;
 }
 
 void KeyWindow::clear(std::uint32_t end) {
-  for_each_word(end, [&](std::size_t index) {
-    words_[index].keys = 0;
-    return true;
-  });
+  for (std::size_t i = 0; i < words_with_keys_; ++i) words_[indexes_[i]].keys = 0;
   std::memset(touched_.get(), 0, (std::size_t{end} + 63) / 64);
 }
 

@@ -2,6 +2,7 @@
 // the union without comparing keys of different ranks.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +15,24 @@ class KeyWindow {
  public:
   static constexpr std::size_t kKeys = std::size_t{1} << 18;
 
-  KeyWindow() : words_(std::make_unique<Word[]>(kWords)), touched_(new std::uint8_t[kWords]()) {}
+  KeyWindow()
+      : words_(std::make_unique<Word[]>(kWords)),
+        touched_(new std::uint8_t[kWords]()),
+        indexes_(std::make_unique<std::uint16_t[]>(kWords + kSpare)) {}
 
-  /// Adds keys, which count from the begin of the window.
+  /// Adds keys, which count from the begin of the window. As neighbours are mostly in one word,
+  /// each would wait for the one before it: so they are taken from four places in turns.
   void insert(std::span<const std::uint32_t> keys) {
-    for (const std::uint32_t key : keys) {
-      words_[key / 64].keys |= std::uint64_t{1} << key % 64;
-      touched_[key / 64] = 1;
-    }
+    const std::size_t each = keys.size() / 4;
+    for (std::size_t i = 0; i < each; ++i)
+      for (std::size_t part = 0; part < 4; ++part) insert(keys[part * each + i]);
+    for (std::size_t i = 4 * each; i < keys.size(); ++i) insert(keys[i]);
   }
 
   /// Writes the keys of the union, each with `base` added, in ascending order, as many as there is
-  /// room for in `out`. From now on place_of() counts from `first`. `end`: no key is as large.
-  /// Returns how many there are, and the first one that was not written, or `end`.
+  /// room for in `out`, and any numbers behind them. From now on place_of() counts from `first`.
+  /// `end`: no key is as large. Returns how many there are, and the first one that was not written,
+  /// or `end`.
   struct Collected {
     std::size_t count;
     std::uint32_t end;
@@ -41,7 +47,7 @@ class KeyWindow {
     return word.before + static_cast<std::uint32_t>(std::popcount(below));
   }
 
-  /// Removes all keys, which are less than `end`.
+  /// Removes all keys, which have been collected and are less than `end`.
   void clear(std::uint32_t end);
 
  private:
@@ -50,14 +56,18 @@ class KeyWindow {
     std::uint32_t before = 0;  // the place of the first one
   };
   static constexpr std::size_t kWords = kKeys / 64;
-  static constexpr std::size_t kGroup = 8;  // of words that are looked at together
+  static constexpr std::size_t kSpare = 4;  // numbers are written four at a time
 
-  /// Calls f(index) for each word that has keys; until it returns false.
-  template <class F>
-  void for_each_word(std::uint32_t end, const F& f) const;
+  void insert(std::uint32_t key) {
+    words_[key / 64].keys |= std::uint64_t{1} << key % 64;
+    touched_[key / 64] = 1;
+  }
+  std::size_t find_touched(std::uint32_t end);
 
   std::unique_ptr<Word[]> words_;
-  std::unique_ptr<std::uint8_t[]> touched_;
+  std::unique_ptr<std::uint8_t[]> touched_;   // by word: 1 if it has keys
+  std::unique_ptr<std::uint16_t[]> indexes_;  // of the words that have
+  std::size_t words_with_keys_ = 0;
 };
 
 }  // namespace sluice::aggregator

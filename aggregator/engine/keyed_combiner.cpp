@@ -173,10 +173,7 @@ void KeyedCombiner::add_window(const Window& window, KeyedScratch& scratch) cons
     KeyedCursor& cursor = scratch.cursors_[r];
     std::uint32_t* const places =
         KeyedScratch::grown(scratch.places_, scratch.before_[r].keys.left());
-    if (count != all.size()) {  // the others are left for later
-      cursor = scratch.before_[r];
-      cursor.keys.read_below(window.base + window.end, window.base, places);
-    }
+    if (count != all.size()) cursor.keys.put_back(all.subspan(count), window.base);
     const std::byte* const rows = take_rows(cursor, keys, scratch.widened_.get());
     for (std::size_t i = 0; i < count; ++i) places[i] = scratch.window_.place_of(keys[i]);
     add({places, count}, rows, scratch);
@@ -286,30 +283,40 @@ void KeyedCombiner::write(const RunPlan& plan, std::span<std::byte> out,
   }
 }
 
-/// Adds the keys of the window to the union, and what the ranks have for them. Ends the window
-/// sooner if there is no room for more sums.
-std::size_t KeyedCombiner::sum_window(Window& window, std::size_t first,
-                                      std::span<std::uint64_t> out, KeyedScratch& scratch) const {
-  const std::uint32_t end = window.end;
+/// Reads the window's keys. Writes their union to `out`, and ends the window sooner if there is no
+/// room for more. Their places count from `first`.
+std::size_t KeyedCombiner::unite(Window& window, std::size_t first, std::span<std::uint64_t> out,
+                                 KeyedScratch& scratch) const {
   read_window(window, scratch);
-  auto found = scratch.window_.collect(window.base, end, static_cast<std::uint32_t>(first), out);
-  if (found.end != end) {
+  auto found =
+      scratch.window_.collect(window.base, window.end, static_cast<std::uint32_t>(first), out);
+  if (found.end != window.end) {
     window.end = static_cast<std::uint32_t>(chunk_begin(window.base + found.end) - window.base);
     while (found.count > 0 && out[found.count - 1] >= window.base + window.end) --found.count;
   }
-  add_window(window, scratch);
-  scratch.window_.clear(end);
   return found.count;
 }
 
-/// How many neighbours to look at: those that probably fill the result, if it has so many sums, for
-/// what is read and does not fit is read again in the next round.
-std::uint64_t KeyedCombiner::window_for(std::size_t kept) const {
-  if (fill_.distance >= KeyWindow::kKeys) return kLeastWindow;  // it has one key, mostly
-  const std::uint64_t wanted = fill_.sums > kept ? fill_.sums - kept : 1;
+/// How many neighbours to look at: those that probably fill the result, if it has so many sums. A
+/// few more, as another look costs more than keys that are left for the next round. `kept` of the
+/// round's keys below `reached` are found.
+std::uint64_t KeyedCombiner::window_for(std::size_t kept, std::uint64_t reached) const {
+  std::uint64_t distance = fill_.distance;
+  if (kept != 0) distance = (reached - horizon_) / kept + 1;
+  if (distance >= KeyWindow::kKeys) return kLeastWindow;  // it has one key, mostly
+  const std::uint64_t lacking = fill_.sums > kept ? fill_.sums - kept : 0;
+  const std::uint64_t wanted = lacking + (lacking + kept) / 16 + 16;
   const std::uint64_t size =
-      std::clamp<std::uint64_t>(wanted * fill_.distance, kLeastWindow, KeyWindow::kKeys);
+      std::clamp<std::uint64_t>(wanted * distance, kLeastWindow, KeyWindow::kKeys);
   return size & ~(kLeastWindow - 1);
+}
+
+/// The least key that is left of all runs.
+std::uint64_t KeyedCombiner::least_left(const KeyedScratch& scratch) const {
+  std::uint64_t least = kNoKey;
+  for (std::size_t r = 0; r < ranks(); ++r)
+    least = std::min(least, scratch.cursors_[r].keys.next());
+  return least;
 }
 
 KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratch& scratch) const {
@@ -324,41 +331,57 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
   std::uint64_t* const keys = scratch.keys_.get();
   Merged merged;
   merged.next = end;
-  std::size_t kept = 0;
+  RunPlan plan;
+  // Without a threshold it is known which sums fit before any is computed.
+  const bool is_planned_first = threshold_ == 0;
+  std::size_t kept = 0, added = 0;
+  std::size_t plan_at = std::max(keys_that_decide(out.size(), format_), fill_.sums + 1);
   Window window;
-  for (bool is_full = false; !is_full;) {
-    std::uint64_t lowest = kNoKey;
-    for (std::size_t r = 0; r < ranks(); ++r)
-      lowest = std::min(lowest, scratch.cursors_[r].keys.next());
-    if (lowest >= end) break;
-    window.base = chunk_begin(lowest);
-    window.end = static_cast<std::uint32_t>(std::min(end - window.base, window_for(kept)));
+  const auto plan_result = [&] {
+    plan = plan_run({keys, kept}, out.size(), format_, false);
+    merged.is_full = plan.coding.keys < kept;
+    plan_at = kept + kept / 8 + 1;
+    if (!merged.is_full) return;
+    kept = plan.coding.keys;
+    merged.next = chunk_begin(keys[kept]);
+  };
+  bool is_cut = false;
+  for (std::uint64_t least = least_left(scratch); least < end && !is_cut;) {
+    const std::uint64_t size = window_for(kept, window.base + window.end);
+    window.base = chunk_begin(least);
+    window.end = static_cast<std::uint32_t>(std::min(end - window.base, size));
     const std::uint32_t whole = window.end;
-    std::uint64_t reached;  // all below this has been looked at
-    if (threshold_ == 0) {  // sums stay where they were added until they are sent
-      kept += sum_window(window, kept, {keys + kept, most - kept}, scratch);
-      reached = window.base + window.end;
-      is_full = window.end != whole;
+    if (is_planned_first) {
+      kept += unite(window, kept, {keys + kept, room - kept}, scratch);
+      is_cut = window.end != whole;
+      if (is_cut) merged.next = window.base + window.end;
     } else {
-      const std::size_t count = sum_window(window, 0, {keys + kept, room - kept}, scratch);
+      const std::size_t count = unite(window, 0, {keys + kept, room - kept}, scratch);
+      add_window(window, scratch);
       const std::uint64_t behind = window.base + window.end;
-      reached = keep_what_reaches(kept, most, count, behind, scratch);
-      is_full = reached != behind || window.end == 0;
-      if (is_full) reached = chunk_begin(reached);
+      std::uint64_t reached = keep_what_reaches(kept, most, count, behind, scratch);
+      is_cut = reached != behind || window.end == 0;
+      if (is_cut) merged.next = reached = chunk_begin(reached);
       while (kept > 0 && keys[kept - 1] >= reached) --kept;  // parts of a chunk
     }
-    if (is_full) merged.next = reached;
+    least = least_left(scratch);
+    if (is_cut || least >= end || kept >= plan_at) plan_result();
+    is_cut |= merged.is_full;
+    if (is_planned_first) {
+      if (merged.is_full)
+        window.end = static_cast<std::uint32_t>(std::max(merged.next, window.base) - window.base);
+      add_window(window, scratch);
+      added = std::max(added, kept);
+    }
+    scratch.window_.clear(whole);
   }
-  const RunPlan plan = plan_run({keys, kept}, out.size(), format_, false);
-  if (plan.coding.keys < kept) merged.next = chunk_begin(keys[plan.coding.keys]);
   if (kept != 0) write(plan, out.first(plan.bytes), scratch);
-  if (threshold_ == 0) clear(kept, scratch);
+  clear(added, scratch);
   for (const auto& [key, in_class] : scratch.rejected_)
     if (key < merged.next) ++merged.rejected[in_class];
   if (merged.next < window.base + window.end) leave_from(merged.next, window, scratch);
   merged.run = out.first(plan.bytes);
   merged.sums = plan.coding.keys;
-  scratch.reached_ = window.base + window.end;
   return merged;
 }
 
@@ -377,10 +400,9 @@ RankSet KeyedCombiner::start_round(const Merged& merged, std::size_t room,
   RankSet contributors;
   const std::uint64_t bound =
       renewal_bound(horizon_, merged.next, static_cast<std::uint32_t>(merged.run.size()), room);
-  if (merged.sums != 0) {
-    const std::uint64_t neighbours = std::min(merged.next, scratch.reached_) - horizon_;
-    fill_ = {merged.sums, std::min(neighbours / merged.sums + 1, std::uint64_t{KeyWindow::kKeys})};
-  }
+  if (merged.is_full)
+    fill_ = {merged.sums,
+             std::min((merged.next - horizon_) / merged.sums + 1, std::uint64_t{KeyWindow::kKeys})};
   horizon_ = merged.next;
   for (std::uint16_t r = 0; r < ranks(); ++r) {
     Run& run = runs_[r];

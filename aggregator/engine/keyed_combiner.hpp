@@ -71,9 +71,8 @@ class KeyedScratch {
   }
 
   KeyWindow window_;
-  std::uint64_t reached_ = 0;           // by the last merge, which may have gone beyond its result
-  std::vector<std::uint32_t> offsets_;  // in the window, of all ranks
-  std::vector<std::uint32_t> places_;   // among the sums, of one rank's
+  std::vector<std::uint32_t> offsets_;            // in the window, of all ranks
+  std::vector<std::uint32_t> places_;             // among the sums, of one rank's
   std::unique_ptr<std::uint64_t[]> keys_;         // of the sums
   std::unique_ptr<std::byte, FreeAligned> sums_;  // of these; zero behind them
   std::vector<std::uint8_t> has_sum_;             // of those that do not begin with zero
@@ -110,6 +109,7 @@ class KeyedCombiner {
     std::span<const std::byte> run = {};
     std::size_t sums = 0;         ///< in it
     std::uint64_t next = kNoKey;  ///< where the next round begins
+    bool is_full = false;         ///< there is another sum, which does not fit
     std::array<std::uint32_t, wire::kRejectedClasses> rejected = {};
   };
   /// Writes as many sums of the running round as fit in `out`. It may be called again: nothing
@@ -135,13 +135,14 @@ class KeyedCombiner {
     return format_.is_scaled() ? key & ~(geometry_.chunk_keys() - 1) : key;
   }
 
-  std::uint64_t window_for(std::size_t kept) const;
+  std::uint64_t window_for(std::size_t kept, std::uint64_t reached) const;
   void skip(KeyedCursor& cursor, std::uint64_t to, KeyedScratch& scratch) const;
   const std::byte* take_rows(KeyedCursor& cursor, std::span<const std::uint32_t> offsets,
                              std::byte* widened) const;
   void read_window(const Window& window, KeyedScratch& scratch) const;
-  std::size_t sum_window(Window& window, std::size_t first, std::span<std::uint64_t> out,
-                         KeyedScratch& scratch) const;
+  std::size_t unite(Window& window, std::size_t first, std::span<std::uint64_t> out,
+                    KeyedScratch& scratch) const;
+  std::uint64_t least_left(const KeyedScratch& scratch) const;
   void add_window(const Window& window, KeyedScratch& scratch) const;
   void add(std::span<const std::uint32_t> places, const std::byte* rows,
            KeyedScratch& scratch) const;
@@ -162,7 +163,7 @@ class KeyedCombiner {
   std::size_t sum_bytes_ = 0;      // of a row
   double threshold_ = 0;
   std::uint64_t horizon_ = 0;
-  /// What the last result had: so many sums, with a mean distance of their keys.
+  /// Of the last full result: how many sums it had, and the mean distance of their keys.
   struct Fill {
     std::size_t sums = 64;
     std::uint64_t distance = 64;

@@ -1,6 +1,6 @@
 // Rising keys as the gaps between them, in symbols of some bits each, as a run of pairs has them
-// (common/protocol/key_run.hpp). The kernels here handle several symbols at once, and stop where
-// fewer are left, or where the processor cannot do it: the caller goes on, symbol by symbol.
+// (common/protocol/key_run.hpp). The kernels here handle several symbols at once. Where those that
+// read stop, as fewer are left or the processor cannot do it, the caller goes on symbol by symbol.
 #pragma once
 
 #include <cstddef>
@@ -32,5 +32,17 @@ void read_gaps(const GapSymbols& symbols, GapReading& reading, std::size_t most,
 
 /// The same, but only counts the keys.
 void pass_gaps(const GapSymbols& symbols, GapReading& reading);
+
+/// Of the gaps between these keys, which rise: how many take an escape, and whether one takes more.
+struct GapCount {
+  std::size_t escapes;
+  bool has_far;
+};
+GapCount count_gaps(std::span<const std::uint64_t> keys, std::uint64_t escape);
+
+/// Writes the symbols of the gaps between these keys, which rise. Writes no byte at `room_end` or
+/// behind, but any bytes before it.
+void write_gaps(std::span<const std::uint64_t> keys, unsigned width, std::byte* out,
+                const std::byte* room_end);
 
 }  // namespace sluice::numeric

@@ -109,13 +109,9 @@ KeyCoding fill_unscaled(std::uint8_t width, std::span<const std::uint64_t> keys,
     return true;
   };
   while (coding.keys + kTogether <= keys.size()) {
-    std::size_t escapes = 0, more = 0;
-    for (std::size_t i = 0; i < kTogether; ++i) {
-      const std::uint64_t gap = gap_before(coding.keys + i);
-      escapes += gap >= escape ? 1 : 0;
-      more += gap >= 2 * escape ? 1 : 0;
-    }
-    if (more != 0 || !fits(kTogether, escapes)) {
+    const auto [escapes, has_far] =
+        numeric::count_gaps(keys.subspan(coding.keys - 1, kTogether + 1), escape);
+    if (has_far || !fits(kTogether, escapes)) {
       const std::size_t end = coding.keys + kTogether;
       while (coding.keys != end) {
         const std::uint64_t some = escapes_in(gap_before(coding.keys), escape);
@@ -165,15 +161,14 @@ RunPlan plan_unscaled(std::uint8_t width, std::span<const std::uint64_t> keys, s
 RunPlan plan_run(std::span<const std::uint64_t> keys, std::size_t room, const RunFormat& format,
                  bool goes_on) {
   if (keys.empty()) return {};
-  const std::size_t most = format.most_keys(room - sizeof(RunHeader));
-  const std::size_t likely = std::clamp<std::size_t>(most, 1, keys.size());
-  const std::uint8_t width = width_for(mean_gap(keys.first(likely)));
+  const std::size_t some = std::min(keys_that_decide(room, format), keys.size());
+  const std::uint8_t width = width_for(mean_gap(keys.first(some)));
   if (!format.is_scaled()) {
     const std::size_t row_bytes = format.rows_bytes(1);
     const RunPlan plan = plan_unscaled(width, keys, room, row_bytes);
-    // The keys that did not fit may lie much farther apart.
+    // The keys that fit may lie nearer to each other, or farther apart.
     const std::uint8_t other = width_for(mean_gap(keys.first(plan.coding.keys)));
-    if (other == width || plan.coding.keys == likely) return plan;
+    if (other == width) return plan;
     const RunPlan second = plan_unscaled(other, keys, room, row_bytes);
     return second.coding.keys > plan.coding.keys ? second : plan;
   }
@@ -213,32 +208,6 @@ void write_bitmap(std::span<const std::uint64_t> keys, std::byte* out, const std
   put_word(~bits, out, end);
 }
 
-/// Symbols of several bits. What is written too much is replaced by what follows.
-void write_symbols(const KeyCoding& coding, std::span<const std::uint64_t> keys, std::byte* out,
-                   const std::byte* room_end) {
-  const std::uint64_t escape = (std::uint64_t{1} << coding.width) - 1;
-  const unsigned width = coding.width, twice = 2 * width <= KeyCoding::kMostWidth ? width : 0;
-  std::uint64_t bits = 0;  // not written yet: less than a byte of them
-  unsigned count = 0;
-  const auto put = [&](std::uint64_t symbols, unsigned size) {
-    bits |= symbols << count;
-    count += size;
-    put_word(bits, out, room_end);
-    out += count / 8;
-    bits >>= count & ~7u;
-    count &= 7;
-  };
-  for (std::size_t i = 1; i < coding.keys; ++i) {
-    std::uint64_t gap = keys[i] - keys[i - 1] - 1;
-    while (gap >= escape + (twice == 0 ? 0 : escape)) {
-      put(escape, width);
-      gap -= escape;
-    }
-    const bool has_escape = gap >= escape;  // without a branch: it is seldom foreseen
-    put(has_escape ? escape | (gap - escape) << twice : gap, width + (has_escape ? twice : 0));
-  }
-}
-
 }  // namespace
 
 std::byte* write_keys(const KeyCoding& coding, std::span<const std::uint64_t> keys,
@@ -256,7 +225,7 @@ std::byte* write_keys(const KeyCoding& coding, std::span<const std::uint64_t> ke
   if (coding.width == 1)
     write_bitmap(keys.first(coding.keys), out, end);
   else
-    write_symbols(coding, keys, out, run.data() + run.size());
+    numeric::write_gaps(keys.first(coding.keys), coding.width, out, run.data() + run.size());
   return end;
 }
 

@@ -81,11 +81,17 @@ struct RunPlan {
   std::size_t bytes = 0;  ///< of all; 0 if there is no key
 };
 
-/// Plans a run of the first of these keys, as many as fit in `room`. They rise. If rows are scaled,
-/// a chunk of which not all of the given keys fit is left out; `goes_on` says that the last chunk
-/// may have keys which are not given. The first chunk must fit.
+/// Plans a run of the first of these keys, as many as fit in `room`. They rise. If the first
+/// keys_that_decide() are given, and not all fit, the plan is the same whatever follows them. If
+/// rows are scaled, a chunk of which not all of the given keys fit is left out; `goes_on` says that
+/// the last chunk may have keys which are not given. The first chunk must fit.
 RunPlan plan_run(std::span<const std::uint64_t> keys, std::size_t room, const RunFormat& format,
                  bool goes_on);
+
+/// From so many keys the width of a symbol is guessed: about as many as fit.
+inline std::size_t keys_that_decide(std::size_t room, const RunFormat& format) {
+  return std::max<std::size_t>(format.most_keys(room - sizeof(wire::RunHeader)) * 2 / 3, 1);
+}
 
 /// Writes header and symbols to a run of the planned size. Returns where the rows begin, which must
 /// be written afterwards.
@@ -143,6 +149,9 @@ class KeyReader {
   /// before `limit`; and for one more. Returns how many keys were read.
   template <class T>
   std::size_t read_below(std::uint64_t limit, std::uint64_t base, T* out);
+
+  /// Takes back what the last read_below() wrote as `keys`, one at least, and as all behind them.
+  void put_back(std::span<const std::uint32_t> keys, std::uint64_t base);
 
   /// The last key that is left. Nothing if the symbols that are left do not have so many keys, or
   /// do not end with one, or lead to 2^64 - 1 or beyond.
@@ -273,6 +282,24 @@ std::size_t KeyReader::read_symbols(std::uint64_t limit, std::uint64_t base, T* 
   }
   end();
   return n;
+}
+
+inline void KeyReader::put_back(std::span<const std::uint32_t> keys, std::uint64_t base) {
+  const std::uint64_t next = base + keys.front();
+  if (width_ == 1) {
+    const std::uint64_t last = next_ == kNoKey ? base + keys.back() : next_;
+    symbol_ = (next_ == kNoKey ? count_ : symbol_) - static_cast<std::uint32_t>(last - next);
+  } else if (width_ > 1) {
+    // The symbol behind that of the new next key: others are of keys that are put back, or escapes.
+    std::size_t keys_behind = keys.size() - (next_ == kNoKey ? 1 : 0);
+    symbol_ = next_ == kNoKey ? count_ : symbol_;
+    for (; symbol_ != 0; --symbol_) {
+      const bool is_key = (word_at(symbol_ - 1).bits & escape()) != escape();
+      if (is_key && keys_behind-- == 0) break;
+    }
+  }
+  left_ += static_cast<std::uint32_t>(keys.size());
+  next_ = next;
 }
 
 template <class T>

@@ -142,7 +142,14 @@ TEST_CASE("keys are read up to a limit, and on from there") {
       const std::uint64_t base = reader.next() - random.below(reader.next() + 1);
       const std::uint64_t limit =
           reader.next() + random.below(1 + static_cast<std::uint64_t>(5 / density));
-      const std::size_t count = reader.read_below(limit, base, some.data());
+      std::size_t count = reader.read_below(limit, base, some.data());
+      if (count != 0 && density > 1e-4 && random.chance(0.5)) {  // some are read again later
+        const std::size_t kept = random.below(count);
+        reader.put_back(std::span(some).subspan(kept, count - kept), base);
+        REQUIRE(reader.next() == base + some[kept]);
+        for (std::size_t k = 0; k < kept; ++k) read.push_back(base + some[k]);
+        continue;
+      }
       for (std::size_t k = 0; k < count; ++k)
         read.push_back(density < 1e-4 ? keys[read.size()] : base + some[k]);
       REQUIRE((read.empty() || read.back() < std::max(limit, read.back() + 1)));
@@ -214,6 +221,40 @@ TEST_CASE("keys that do not fit do not decide how those that do are written") {
   const RunPlan plan = plan_run(keys, kRoom, format_of(4), false);
   CHECK(plan.coding.keys >= 200);
   CHECK(plan.coding.width < 8);
+}
+
+TEST_CASE("keys that follow a full run do not change it") {
+  sim::Random random(6);
+  for (int i = 0; i < 3000; ++i) {
+    const RunFormat format = format_of(random.pick<std::uint16_t>({1, 2, 4, 8, 100}));
+    const std::size_t room = random.between(150, kRoom);
+    auto keys = random_keys(random, random.pick({1.0, 0.5, 0.1, 0.01}), 2000, 0);
+    const std::size_t change = random.below(500);  // from there on they lie farther apart
+    const std::uint64_t times = random.pick<std::uint64_t>({1, 3, 1000});
+    for (std::size_t k = change; k < keys.size(); ++k) keys[k] += (keys[k] - keys[change]) * times;
+    const std::size_t some = keys_that_decide(room, format) + random.below(300);
+    const RunPlan plan = plan_run(std::span(keys).first(some), room, format, false);
+    if (plan.coding.keys == some) continue;
+    const RunPlan of_all = plan_run(keys, room, format, false);
+    REQUIRE(of_all.bytes == plan.bytes);
+    REQUIRE(of_all.coding.keys == plan.coding.keys);
+    REQUIRE(of_all.coding.width == plan.coding.width);
+  }
+}
+
+TEST_CASE("keys are written alike with every set of instructions") {
+  std::vector<std::vector<std::byte>> first;
+  for (const std::int64_t target : parts::distinct_targets()) {
+    const parts::TargetScope scope(target);
+    sim::Random random(7);
+    std::vector<std::vector<std::byte>> runs;
+    for (const double density : {0.5, 0.3, 0.1, 0.01, 1e-3, 1e-4, 1e-9})
+      for (int i = 0; i < 50; ++i)
+        runs.push_back(run_of(random_keys(random, density, random.between(1, 600), 3), format_of(4),
+                              random.between(60, kRoom)));
+    if (first.empty()) first = runs;
+    REQUIRE(runs == first);
+  }
 }
 
 TEST_CASE("a run that is not one is refused") {

@@ -32,11 +32,13 @@ struct Pair {
 class Bench {
  public:
   explicit Bench(std::uint16_t ranks, double threshold = 0, std::uint16_t streams = 1,
-                 std::uint64_t key_bound = 4096, WireType type = ElementType::kFloat32)
+                 std::uint64_t key_bound = 4096, WireType type = ElementType::kFloat32,
+                 std::uint64_t horizon = 0)
       : session_{.ranks = ranks, .streams = streams, .payload_bytes = 508, .history = 2},
         geometry_(KeyedGeometry::make(key_bound, 1, type, session_, 0).value()),
         combiner(session_),
-        threshold_(threshold) {}
+        threshold_(threshold),
+        horizon_(horizon) {}
 
   std::vector<std::byte> run_of(const std::vector<Pair>& pairs) const {
     std::vector<std::uint64_t> keys;
@@ -108,12 +110,12 @@ class Bench {
   KeyedCombiner combiner;
 
  private:
-  /// An opening KV_DATA. The first begins the op.
+  /// An opening KV_DATA. The first begins the op, or goes on with it.
   Packet data(std::uint64_t following, std::span<const std::byte> run) {
     auto fixed = wire::make<wire::KeyValueData>(1);
     fixed.data.flags = wire::kDataOpening;
     fixed.data.shape = wire::shape_of(geometry_);
-    fixed.horizon = begun_ ? combiner.horizon() : 0;
+    fixed.horizon = begun_ ? combiner.horizon() : horizon_;
     fixed.following = following;
     fixed.run_bytes = static_cast<std::uint32_t>(run.size());
     wire::Descriptor descriptor;
@@ -128,12 +130,13 @@ class Bench {
     std::memcpy(bytes.data(), &fixed, sizeof fixed);
     Packet packet;
     REQUIRE(Packet::parse(bytes, packet) == DropReason::kNone);
-    if (!begun_) REQUIRE(combiner.begin(packet, StreamId{0}, session_, false));
+    if (!begun_) REQUIRE(combiner.begin(packet, StreamId{0}, session_, horizon_ != 0));
     begun_ = true;
     return packet;
   }
 
   double threshold_;
+  std::uint64_t horizon_;  // of the first round here
   bool begun_ = false;
   std::vector<std::byte> room_ = std::vector<std::byte>(4096);
   std::vector<std::vector<std::byte>> packets_;
@@ -256,13 +259,19 @@ TEST_CASE("rounds deliver each key's sum once, however dense keys are and wherev
       }
     }
     if (threshold != 0) std::erase_if(expected, [](const auto& sum) { return sum.second < 3; });
+    struct Run {
+      std::vector<Pair> pairs;
+      std::uint64_t following;
+    };
+    std::vector<Run> runs(ranks);  // that were sent last
     // A rank's run begins with its first pair from the horizon on, and has any number of them.
     const auto take = [&](std::uint16_t rank, std::uint64_t horizon) {
       const auto& all = pairs[rank];
       const auto begin = std::ranges::lower_bound(all, horizon, {}, &Pair::key);
       const auto left = static_cast<std::uint64_t>(all.end() - begin);
       const auto end = begin + static_cast<std::ptrdiff_t>(std::min(left, random.between(1, 90)));
-      bench.take(rank, {begin, end}, end == all.end() ? kNoKey : end->key);
+      runs[rank] = {{begin, end}, end == all.end() ? kNoKey : end->key};
+      bench.take(rank, runs[rank].pairs, runs[rank].following);
     };
     for (std::uint16_t rank = 0; rank < ranks; ++rank) take(rank, 0);
     std::map<std::uint64_t, float> found;
@@ -271,6 +280,14 @@ TEST_CASE("rounds deliver each key's sum once, however dense keys are and wherev
       const auto merged = bench.merge(room);
       REQUIRE(merged.run.size() <= room);
       REQUIRE(merged.next > horizon);
+      // An aggregator that takes over comes to the same result.
+      Bench other(ranks, threshold, 1, std::uint64_t{1} << 50, ElementType::kFloat32, horizon);
+      for (std::uint16_t rank = 0; rank < ranks; ++rank)
+        other.take(rank, runs[rank].pairs, runs[rank].following);
+      const auto again = other.merge(room);
+      REQUIRE(std::ranges::equal(again.run, merged.run));
+      REQUIRE(again.next == merged.next);
+      REQUIRE(again.rejected == merged.rejected);
       if (!merged.run.empty())
         for (const Pair& sum : bench.pairs_of(merged.run)) {
           REQUIRE(sum.key >= horizon);
