@@ -1,6 +1,7 @@
 #include "aggregator/engine/key_window.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace sluice::aggregator {

@@ -2,7 +2,6 @@
 // the union without comparing keys of different ranks.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <type_traits>
 
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
