@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 namespace sluice::worker {
@@ -25,13 +24,6 @@ inline void copy_rows(std::byte* out, const std::byte* in, std::size_t count,
   else
     for (std::size_t i = 0; i < count; ++i)
       std::memcpy(out + i * kShortRow, in + i * kShortRow, kShortRow);
-}
-
-inline void copy_keys(std::uint64_t* out, const std::uint64_t* in, std::size_t count) {
-  if (count > kFewPairs)
-    std::memcpy(out, in, count * sizeof *in);
-  else
-    for (std::size_t i = 0; i < count; ++i) out[i] = in[i];
 }
 
 }  // namespace sluice::worker

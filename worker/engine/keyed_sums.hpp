@@ -97,18 +97,27 @@ class KeyedSums {
   std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
 
  private:
+  /// A key, counted from the first one of its stripe.
+  using InStripe = std::uint16_t;
+  static_assert(kMostChunkBits + limits::kStripeChunkBits <= 16);
+
   /// Neighbouring pairs of a run in one stripe: keys, rising, and rows as the caller gets them.
   struct Segment {
-    const std::uint64_t* keys;
+    std::uint64_t stripe;  ///< its first key
+    const InStripe* keys;
     const std::byte* rows;
     std::size_t size;
-  };
 
-  std::size_t most_bytes(std::size_t keys) const {
-    return (keys + 1) * sizeof(std::uint64_t) + keys * row_bytes_;
-  }
-  void add_segments(std::uint16_t place, std::span<std::uint64_t> keys, const std::byte* rows);
+    std::uint64_t key(std::size_t i) const { return stripe + keys[i]; }
+  };
+  static constexpr std::size_t kSegmentsOfBlock = ResultMemory::kBlockBytes / sizeof(Segment);
+
+  std::byte* take_memory(std::size_t bytes);
+  void add_segments(std::uint16_t place, std::span<const std::uint64_t> local_keys,
+                    const InStripe* keys, const std::byte* rows);
   void decode_rows(const RunView& run, const std::uint64_t* keys, std::byte* out) const;
+  template <class F>
+  void for_each_segment(const F& f) const;
   template <class F>
   void for_each_in_order(const F& f) const;
 
@@ -116,10 +125,13 @@ class KeyedSums {
   std::size_t row_bytes_ = 0;
   bool is_encoded_ = false;
   std::shared_ptr<ResultMemory> memory_;
-  std::vector<ResultMemory::Taken> blocks_;  // pairs of runs one behind the other, and
-  std::size_t last_used_ = 0;                // bytes of the last block
-  std::vector<Segment> segments_;            // as they came
-  InOrder in_order_ = {};                    // then there are none
+  std::vector<ResultMemory::Taken> blocks_;          // pairs of runs, one behind the other, and
+  std::size_t last_used_ = 0;                        // bytes of the last block
+  std::vector<ResultMemory::Taken> segment_blocks_;  // Segments, as they came
+  std::size_t segments_ = 0;
+  std::vector<std::uint64_t> local_keys_;  // of the run that is added, and where its
+  std::vector<std::uint32_t> begins_;      // segments begin
+  InOrder in_order_ = {};                  // then there are none
   std::size_t size_ = 0;
 };
 
