@@ -18,9 +18,15 @@ enum class Overlap {
   kNone,     ///< disjoint as long as there are enough blocks, then as even as possible
   kStrided,  ///< the same blocks on all ranks, at equal distances: as of a matrix of whose columns
              ///< one group is not zero
+  kZipf,     ///< the first blocks on all ranks, of later ones ever fewer: as of a table whose rows
+             ///< are used as Zipf's law has it
 };
+inline constexpr const char* kOverlapNames = "random, all, none, strided, zipf";
+inline constexpr const char* kOverlapHelp =
+    "of the ranks' non-zero blocks: random (independent), all (the same), none (disjoint while "
+    "there are enough), strided (the same, at equal distances) or zipf (the first ones on all "
+    "ranks, of later ones ever fewer)";
 
-/// "random", "all", "none", "strided".
 std::string_view name(Overlap overlap);
 std::optional<Overlap> parse_overlap(std::string_view name);
 
@@ -34,8 +40,11 @@ class BlockPattern {
   std::uint64_t nonzero_blocks() const { return nonzero_blocks_; }  ///< of each rank
 
  private:
+  bool nonzero_by_zipf(std::uint16_t rank, std::uint64_t block) const;
+
   std::uint64_t blocks_;
   std::uint64_t nonzero_blocks_;
+  double always_ = 0;  ///< by Zipf's law: so many blocks are not zero on any rank
   Overlap overlap_;
   std::uint64_t seed_;
 };

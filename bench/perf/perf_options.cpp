@@ -33,9 +33,7 @@ std::vector<FlagGroup> flags() {
           .value("rounding-seed", "0",
                  "of int8 and int4, 0..2^64-1: 0 rounds to nearest, else stochastically")
           .value("density", "1", "shares of each rank's blocks that are not zero: list of 0..1")
-          .value("overlap", "random",
-                 "of the ranks' non-zero blocks: random (independent), all (the same), none "
-                 "(disjoint while there are enough) or strided (the same, at equal distances)")
+          .value("overlap", "random", kOverlapHelp)
           .value("memory", "shared",
                  "of tensors: shared (sluice::allocate, where daemons may read them) or ordinary")
           .value("in-place", "both", "0 (out of place), 1 (in place) or both")
@@ -118,7 +116,7 @@ void check_encoding(const Values& values, const Options& options) {
 
 Overlap overlap(const Values& values) {
   const auto overlap = parse_overlap(values.text("overlap"));
-  if (!overlap) values.refuse("overlap", "random, all, none, strided");
+  if (!overlap) values.refuse("overlap", kOverlapNames);
   return *overlap;
 }
 

@@ -39,9 +39,7 @@ std::vector<FlagGroup> flags() {
                  "float, double, half, bfloat16, int8, "
                  "uint8, int16, int32 or int64")
           .value("density", "1", "share of each rank's blocks that are not zero, 0..1")
-          .value("overlap", "random",
-                 "of the ranks' non-zero blocks: random (independent), all (the same), none "
-                 "(disjoint while there are enough) or strided (the same, at equal distances)")
+          .value("overlap", "random", perf::kOverlapHelp)
           .value("rounds", "256", "of each stream in a dense op: blocks of a column, 1..4096")
           .value("seed", "1", "of the blocks' positions and of --loss, 0..2^64-1")
           .value("job", "1", "id of the job at the aggregator, 0..4294967295, or its name");
@@ -101,7 +99,7 @@ ElementType type_of(const Values& values) {
 
 perf::Overlap overlap_of(const Values& values) {
   const auto overlap = perf::parse_overlap(values.text("overlap"));
-  if (!overlap) values.refuse("overlap", "random, all, none, strided");
+  if (!overlap) values.refuse("overlap", perf::kOverlapNames);
   return *overlap;
 }
 

@@ -112,7 +112,7 @@ TEST_CASE("a wrong value is refused in one line with flag, value and what is all
       {"--density", "1,,0.1", "0..1"},
       {"--density", "nan", "0..1"},
       {"--density", "", "0..1"},
-      {"--overlap", "some", "random, all, none, strided"},
+      {"--overlap", "some", "random, all, none, strided, zipf"},
       {"--encoding", "fp8", "none, half, bfloat16, int8, int4"},
       {"--rounding-seed", "1", "0, unless --encoding is int8 or int4"},
       {"--memory", "arena", "shared, ordinary"},
@@ -165,7 +165,8 @@ std::set<std::uint64_t> blocks_of(const BlockPattern& pattern, std::uint16_t ran
 }
 
 TEST_CASE("each rank has exactly round(density * blocks) non-zero blocks") {
-  const auto overlap = GENERATE(Overlap::kRandom, Overlap::kAll, Overlap::kNone, Overlap::kStrided);
+  const auto overlap =
+      GENERATE(Overlap::kRandom, Overlap::kAll, Overlap::kNone, Overlap::kStrided, Overlap::kZipf);
   const double density = GENERATE(0.0, 0.01, 0.1, 0.5, 0.999, 1.0);
   for (const std::uint64_t blocks : {1U, 2U, 3U, 7U, 64U, 1000U, 4097U}) {
     const BlockPattern pattern(blocks, density, overlap, 5);
@@ -191,6 +192,9 @@ TEST_CASE("overlap decides how the ranks' blocks meet") {
   CHECK(common(sets(Overlap::kNone, 0.6)) == 200);  // no more than must be
   CHECK(sets(Overlap::kStrided, 0.25).first == sets(Overlap::kStrided, 0.25).second);
   for (const auto block : sets(Overlap::kStrided, 0.25).first) CHECK(block % 4 == 0);
+  const auto [zipf, zipf_of_other] = sets(Overlap::kZipf, 0.1);
+  CHECK(*std::next(zipf.begin(), 50) < 100);  // a tenth of the blocks has half of them
+  CHECK(zipf != zipf_of_other);
   const std::size_t random = common(sets(Overlap::kRandom, 0.5));
   CHECK(random > 200);  // 250 expected, standard deviation 8
   CHECK(random < 300);

@@ -575,7 +575,7 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
   CHECK(refusal({"--check", "some"}) == "--check 'some': allowed: none, sample, all");
   CHECK(refusal({"--type", "int4"}) ==
         "--type 'int4': allowed: float, double, half, bfloat16, int8, uint8, int16, int32, int64");
-  CHECK(refusal({"--overlap", "x"}) == "--overlap 'x': allowed: random, all, none, strided");
+  CHECK(refusal({"--overlap", "x"}) == "--overlap 'x': allowed: random, all, none, strided, zipf");
   CHECK(refusal({"--cpu", "1,1"}) == "--cpu '1,1': allowed: two different cores");
   CHECK(refusal({"--cpu", "a"}) ==
         "--cpu 'a': allowed: 0..1023, with --in-memory also two, separated by a comma");
