@@ -22,6 +22,7 @@ class KeyWindow {
   /// Adds keys, which count from the begin of the window. As neighbours are mostly in one word,
   /// each would wait for the one before it: so they are taken from four places in turns.
   void insert(std::span<const std::uint32_t> keys) {
+    inserted_ += keys.size();
     const std::size_t each = keys.size() / 4;
     for (std::size_t i = 0; i < each; ++i)
       for (std::size_t part = 0; part < 4; ++part) insert(keys[part * each + i]);
@@ -62,11 +63,15 @@ class KeyWindow {
     touched_[key / 64] = 1;
   }
   std::size_t find_touched(std::uint32_t end);
+  template <int kAtOnce>
+  Collected collect_some(std::uint64_t base, std::uint32_t end, std::uint32_t first,
+                         std::span<std::uint64_t> out);
 
   std::unique_ptr<Word[]> words_;
   std::unique_ptr<std::uint8_t[]> touched_;   // by word: 1 if it has keys
   std::unique_ptr<std::uint16_t[]> indexes_;  // of the words that have
   std::size_t words_with_keys_ = 0;
+  std::size_t inserted_ = 0;  // keys, of which some may be equal
 };
 
 }  // namespace sluice::aggregator
