@@ -122,12 +122,11 @@ const std::byte* KeyedCombiner::take_rows(KeyedCursor& cursor,
   for (std::size_t first = 0, end; first < offsets.size(); first = end) {
     const std::uint64_t chunk = format_.chunk_of(offsets[first]);
     for (end = first + 1; end < offsets.size() && format_.chunk_of(offsets[end]) == chunk;) ++end;
-    wire::Le<std::int16_t> scale;
-    std::memcpy(&scale, cursor.rows.data(), sizeof scale);
+    const std::byte* in = cursor.rows.data();
+    const std::int16_t scale = take_scale(in);
     const std::size_t elements = (end - first) * geometry_.row_elements;
     if (out != nullptr) {
-      numeric::decode(geometry_.type, out, cursor.rows.data() + sizeof scale,
-                      {elements, 0, elements}, scale);
+      numeric::decode(geometry_.type, out, in, {elements, 0, elements}, scale);
       out += elements * sizeof(float);
     }
     cursor.rows = cursor.rows.subspan(sizeof scale + format_.rows_bytes(end - first));

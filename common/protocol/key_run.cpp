@@ -256,11 +256,10 @@ bool RunView::has_rows(const RunFormat& format) const {
     const std::uint64_t chunk = format.chunk_of(reader.next());
     const std::uint64_t begin = format.first_key_of(chunk), end = format.first_key_of(chunk + 1);
     const std::size_t count = reader.read_below(end > begin ? end : kNoKey, begin, offsets.data());
-    wire::Le<std::int16_t> scale;
-    const std::size_t size = sizeof scale + format.rows_bytes(count);
+    const std::size_t size = sizeof(std::int16_t) + format.rows_bytes(count);
     if (rest.size() < size) return false;
-    std::memcpy(&scale, rest.data(), sizeof scale);
-    if (!format.type().is_scale(scale)) return false;
+    const std::byte* in = rest.data();
+    if (!format.type().is_scale(take_scale(in))) return false;
     rest = rest.subspan(size);
   }
   return rest.empty();

@@ -38,7 +38,6 @@ class RunFormat {
   RunFormat() = default;
   RunFormat(std::uint8_t chunk_bits, std::uint16_t row_elements, WireType type)
       : row_bits_(row_elements * static_cast<std::uint32_t>(type.bytes(2) * 4)),
-        row_elements_(row_elements),
         chunk_bits_(chunk_bits),
         is_scaled_(type.is_scaled()),
         type_(type) {
@@ -47,7 +46,6 @@ class RunFormat {
 
   WireType type() const { return type_; }
   bool is_scaled() const { return is_scaled_; }
-  std::uint16_t row_elements() const { return row_elements_; }
   std::uint64_t chunk_of(std::uint64_t key) const { return key >> chunk_bits_; }
   std::uint64_t first_key_of(std::uint64_t chunk) const { return chunk << chunk_bits_; }
   /// The size of so many rows; if they are scaled, of so many of one chunk.
@@ -57,7 +55,6 @@ class RunFormat {
 
  private:
   std::uint32_t row_bits_ = 8;
-  std::uint16_t row_elements_ = 1;
   std::uint8_t chunk_bits_ = 0;
   bool is_scaled_ = false;
   WireType type_ = ElementType::kInt8;
