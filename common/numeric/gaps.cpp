@@ -42,7 +42,8 @@ class SymbolGroups {
   SymbolGroups(const GapSymbols& symbols, std::size_t first)
       : at_(symbols.bytes.data() + first * symbols.width / 8), width_(symbols.width) {
     const D d;
-    const std::uint32_t phase = first * width_ % 8, of_upper = phase + 4 * width_;
+    const auto phase = static_cast<std::uint32_t>(first * width_ % 8);
+    const std::uint32_t of_upper = phase + 4 * width_;
     upper_ = of_upper / 8;
     const auto in_half = hn::And(hn::Iota(d, 0), hn::Set(d, 3));
     const auto begins =
@@ -55,7 +56,7 @@ class SymbolGroups {
     // Groups of which all bytes that are loaded are there.
     const std::byte* const end = symbols.bytes.data() + symbols.bytes.size();
     const std::size_t whole = first < symbols.count ? (symbols.count - first) / kSymbols : 0;
-    const std::ptrdiff_t room = end - at_ - static_cast<std::ptrdiff_t>(upper_ + 16);
+    const std::ptrdiff_t room = end - at_ - static_cast<std::ptrdiff_t>(upper_ + std::size_t{16});
     left_ = room < 0 ? 0 : std::min(whole, static_cast<std::size_t>(room) / width_ + 1);
   }
 
@@ -88,7 +89,8 @@ class SymbolGroups {
   alignas(32) static constexpr std::int32_t kLast[kSymbols] = {7, 7, 7, 7, 7, 7, 7, 7};
 
   const std::byte* at_;
-  std::size_t width_, upper_, left_;
+  std::uint32_t width_, upper_;
+  std::size_t left_;
   Lanes shifts_, bytes_, escape_;
 };
 
